@@ -48,6 +48,7 @@ def test_an_added_action_is_listed_loaded_and_private(store: ActionStore, tmp_pa
     assert sorted(os.listdir(path.parent)) == [".actions.lock", "send-email.md"]
 
 
+@pytest.mark.abuse_case("T6")
 def test_the_problem_of_a_bad_file_is_kept_short(store: ActionStore, tmp_path: Path, action_text: Text) -> None:
     """The problem is bounded however much of the file is bad: a person reads the list, and so does every agent that
     asks for its tools.
@@ -174,6 +175,7 @@ def test_two_actions_with_one_tool_name_are_refused_naming_both(
     assert ["both get the tool name" in (listed.problem or "") for listed in store.list_actions()] == [True, True]
 
 
+@pytest.mark.abuse_case("A6")
 @pytest.mark.parametrize("name", ["list-pending", "check_action.status", "wait_for_action", "cancel-action"])
 def test_an_action_cannot_take_the_name_of_one_of_ailerons_tools(
     store: ActionStore, tmp_path: Path, action_text: Text, name: str

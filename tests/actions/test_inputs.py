@@ -77,6 +77,7 @@ def test_a_rule_is_shown_to_the_model_as_json_schema(
     jsonschema.Draft202012Validator.check_schema(schema)
 
 
+@pytest.mark.abuse_case("B9")
 @pytest.mark.parametrize(
     ("lines", "problem"),
     [
@@ -243,6 +244,7 @@ def test_deeply_nested_arguments_are_refused_without_recursion(declared: Callabl
         planned(declared('type = "array"\nschema = {}'), count=deep)
 
 
+@pytest.mark.abuse_case("B9")
 def test_a_pattern_takes_time_in_proportion_to_the_text(declared: Callable[[str], str]) -> None:
     """A pattern that makes a backtracking engine explode takes a time of the same order as a plain one, for the same text."""
     text = "a" * 40_000 + "!"

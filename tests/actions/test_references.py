@@ -178,6 +178,7 @@ def filled(step: Step, answer: Any) -> Any:
     return with_answers(step, {"find": answer}).args
 
 
+@pytest.mark.abuse_case("B10")
 @pytest.mark.parametrize("value", ["x", "${args.to}", "${find.id}", 3, 0.5, True, None, [1], {"a": 1}])
 def test_a_whole_value_keeps_its_type_and_is_expanded_once(with_inputs: Callable[[str], str], value: object) -> None:
     """This holds even for a value that looks like a reference, and the plan itself stays as it was."""

@@ -167,6 +167,7 @@ def test_all_wrong_arguments_are_reported_at_once(action_text: Text) -> None:
     assert set(shaped(failure.details)["arguments"]) == {"to", "count", "zzz"}
 
 
+@pytest.mark.abuse_case("T6")
 def test_many_unknown_arguments_are_counted_and_not_listed(action_text: Text) -> None:
     """A body of a megabyte can name a hundred thousand: neither the response nor the work grows with their number or length."""
     failure = refusal(action_text(), {"to": "a", **{f"z{number}{'z' * 1000}": 1 for number in range(500)}})

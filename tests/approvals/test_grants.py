@@ -57,6 +57,7 @@ def test_a_grant_does_not_cover_logins_limited_to_previewed_changes(plan: Plan) 
         assert matches(grant(subject), subject, NOW) == is_let
 
 
+@pytest.mark.abuse_case("D23")
 def test_a_grant_expires(plan: Plan) -> None:
     """The grant ends at `until`, to the second."""
     found = grant(plan)

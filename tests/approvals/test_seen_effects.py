@@ -44,6 +44,7 @@ async def seen(subject: Plan, effects: SeenEffects | None, shown: str | None) ->
     return (await Gate(_Queue(), _Nobody()).redeem(subject, decided)).seen
 
 
+@pytest.mark.abuse_case("LC5")
 @pytest.mark.anyio
 async def test_a_run_may_commit_only_the_effects_that_the_approver_saw(plan: Plan) -> None:
     """The decision covers their digest; a recorded row with other effects does not match it."""
@@ -75,6 +76,7 @@ def test_the_previews_digest_covers_the_line_about_effects() -> None:
     assert len({shown_digest(fields) for fields in [FIELDS, *others]}) == 4
 
 
+@pytest.mark.abuse_case("LC5")
 def test_previewed_effects_can_be_committed_only_once() -> None:
     """This holds over all tries and streams of a step."""
     meter = Meter(Budget(), EFFECTS)

@@ -1,40 +1,56 @@
-"""The page docs/development/abuse-cases.md against the tests: what it names exists, and no attack is missing from it."""
+"""The page docs/development/abuse-cases.md against the marks of the tests (tests/support/abuse_cases.py)."""
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs" / "development" / "abuse-cases.md").read_text(encoding="utf-8")
-NAMED = sorted(set(re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", PAGE)))
-ROWS = re.findall(r"^\| ([A-Z]+)(\d+) \|(.*)\|$", PAGE, re.MULTILINE)
+from tests.support.abuse_cases import PAGE, ROOT, ROW, marked, with_tests
+
+TEXT = PAGE.read_text(encoding="utf-8")
+CASES = [(letters, int(number)) for letters, number, _, _ in ROW.findall(TEXT)]
 
 
-def test_every_test_that_the_page_names_exists() -> None:
-    """Each named file exists, and each named test is defined in it."""
-    texts = {file: (ROOT / file).read_text(encoding="utf-8") for file, _ in NAMED}
-    missing = [
-        f"{file}::{test}"
-        for file, test in NAMED
-        if test and not re.search(rf"^(async )?def {test}\(", texts[file], re.MULTILINE)
-    ]
+def test_the_page_names_the_tests_that_are_marked() -> None:
+    """`python -m tests.support.abuse_cases` writes the column anew."""
+    assert with_tests(TEXT, marked()) == TEXT
 
-    assert len(NAMED) > 400
-    assert missing == []
+
+def test_every_case_has_a_test_and_every_mark_names_a_case() -> None:
+    """A new case begins with its row, and its test has the mark."""
+    on_the_page = {f"{letters}{number}" for letters, number in CASES}
+
+    assert len(on_the_page) > 300
+    assert on_the_page ^ set(marked()) == set()
+
+
+def test_the_numbers_of_each_table_have_no_gap() -> None:
+    """Numbers stay what they are: a new case is added at the end of its table."""
+    numbers: dict[str, list[int]] = {}
+    for letters, number in CASES:
+        numbers.setdefault(letters, []).append(number)
+
+    assert all(found == list(range(1, len(found) + 1)) for found in numbers.values()), numbers
 
 
 def test_the_page_names_every_file_of_attacks() -> None:
-    """A new file of attacks needs a row."""
-    written = {path.relative_to(ROOT).as_posix() for path in (ROOT / "tests" / "attacks").glob("test_*.py")}
-    assert written - {file for file, _ in NAMED} == set()
+    """A new file of attacks needs a case."""
+    written = [path.relative_to(ROOT).as_posix() for path in (ROOT / "tests" / "attacks").glob("test_*.py")]
+
+    assert [file for file in written if file not in TEXT] == []
 
 
-def test_every_case_has_its_own_number_and_names_a_test() -> None:
-    """The numbers of each table start at 1 and have no gap. The text `the same` refers to the test of the row above."""
-    numbers: dict[str, list[int]] = {}
-    for letter, number, cells in ROWS:
-        numbers.setdefault(letter, []).append(int(number))
-        assert "`tests/" in cells or "the same" in cells, f"{letter}{number} names no test"
-    assert len(ROWS) > 40
-    assert all(found == list(range(1, len(found) + 1)) for found in numbers.values()), numbers
+def test_a_mark_is_read_from_a_test_and_from_a_file(tmp_path: Path) -> None:
+    """A mark on a function names it; one in `pytestmark` names the file."""
+    file = tmp_path / "tests" / "test_two.py"
+    file.parent.mkdir()
+    file.write_text(
+        "pytestmark = [pytest.mark.slow, pytest.mark.abuse_case('A1')]\n\n"
+        "@pytest.mark.abuse_case('A1', 'A2')\nasync def test_one() -> None: ...\n",
+        encoding="utf-8",
+    )
+
+    assert marked(tmp_path) == {
+        "A1": ["tests/test_two.py", "tests/test_two.py::test_one"],
+        "A2": ["tests/test_two.py::test_one"],
+    }
+    assert with_tests("| A2 | a \\| b | old |", marked(tmp_path)) == "| A2 | a \\| b | `tests/test_two.py::test_one` |"

@@ -65,6 +65,7 @@ def looked_round(desk: Desk, name: str, folder: bytes | None = None) -> dict[str
     return look
 
 
+@pytest.mark.abuse_case("A24")
 @pytest.mark.parametrize("name", ["claude", "codex", "opencode", "goose", "pi"])
 def test_a_launched_agent_finds_no_secret_in_processes_descriptors_or_files(
     name: str, desk: Desk, attack: Attack
@@ -92,6 +93,7 @@ def test_a_launched_agent_finds_no_secret_in_processes_descriptors_or_files(
     attack.control("its own token", True, re.fullmatch(r"ail_[A-Za-z0-9_-]{43}", token) is not None)
 
 
+@pytest.mark.abuse_case("A24")
 def test_a_hostile_folder_name_is_escaped_where_sessions_are_shown(desk: Desk, attack: Attack) -> None:
     """Terminal sequences, a line break and a title in the name are escaped for a person, and complete for a program."""
     name = "\x1b[2J\x1b]0;own\x07\nses-forged\tclaude\u202e\u200b"

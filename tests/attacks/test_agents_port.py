@@ -103,6 +103,7 @@ def status(home: DaemonHome, said: bytes) -> int:
     return int(answers(home, said).split(b" ")[1])
 
 
+@pytest.mark.abuse_case("A11")
 def test_no_spelling_of_a_path_reaches_a_route_of_the_person(home: DaemonHome, attack: Attack) -> None:
     """A path that is encoded, doubled, relative, absolute, sent by another method or named in a field is refused or not found."""
     token = begun_session(home)["token"]
@@ -143,6 +144,7 @@ def test_no_spelling_of_a_path_reaches_a_route_of_the_person(home: DaemonHome, a
     attack.control("the person's socket", 200, home.ask("GET", "/v1/audit").status)
 
 
+@pytest.mark.abuse_case("A11")
 def test_a_refused_route_is_recorded_with_its_session(home: DaemonHome, attack: Attack) -> None:
     """The record has the number of refusals and the session that caused them."""
     begun = begun_session(home)
@@ -155,6 +157,7 @@ def test_a_refused_route_is_recorded_with_its_session(home: DaemonHome, attack: 
     attack.control("what the record says", ("agent", True), (kept["scope"], kept["count"] >= 1))
 
 
+@pytest.mark.abuse_case("A12")
 def test_a_token_is_accepted_only_in_the_authorization_field(home: DaemonHome, attack: Attack) -> None:
     """A token in a query, a cookie, two fields or another scheme is not accepted. An unknown token is refused as none is."""
     token, other = begun_session(home)["token"], begun_session(home)["token"]
@@ -182,6 +185,7 @@ def test_a_token_is_accepted_only_in_the_authorization_field(home: DaemonHome, a
     attack.control("once, as it must be", 200, status(home, request(home, "GET /v1/actions", token=token)))
 
 
+@pytest.mark.abuse_case("A13")
 def test_a_session_cannot_reach_another_sessions_runs_by_their_ids(home: DaemonHome, attack: Attack) -> None:
     """Runs, questions and idempotency keys stay closed under ids of either kind and of neither."""
     mine, other = begun_session(home), begun_session(home)
@@ -227,6 +231,7 @@ def test_a_session_cannot_reach_another_sessions_runs_by_their_ids(home: DaemonH
     attack.control("its own question", 200, status(home, cancel))
 
 
+@pytest.mark.abuse_case("A13")
 def test_a_question_of_an_ended_session_belongs_to_no_session(home: DaemonHome, attack: Attack) -> None:
     """The ended session's token can neither read nor cancel it. A person still decides, and it runs as that session."""
     begun = begun_session(home)
@@ -254,6 +259,7 @@ def test_a_question_of_an_ended_session_belongs_to_no_session(home: DaemonHome, 
     attack.control("as whom it ran", begun["id"], home.events(asked["audit_id"])[0]["session"])
 
 
+@pytest.mark.abuse_case("A14")
 def test_a_web_page_of_another_origin_is_refused(home: DaemonHome, attack: Attack) -> None:
     """Every route refuses it by its origin, by the browser's fetch metadata if there is no origin, and under a rebound name."""
     token = begun_session(home)["token"]
@@ -308,6 +314,7 @@ def test_a_web_page_of_another_origin_is_refused(home: DaemonHome, attack: Attac
     attack.control("a program, below /inject", 401, status(home, request(home, "GET /inject/x/v1/models", token=token)))
 
 
+@pytest.mark.abuse_case("A15")
 @pytest.mark.parametrize(
     "first",
     [
@@ -367,6 +374,7 @@ def _python() -> str:
     return "/usr/bin/python3" if os.path.exists("/usr/bin/python3") else sys.executable
 
 
+@pytest.mark.abuse_case("A16")
 def test_a_malformed_request_is_refused_and_the_next_one_is_served(home: DaemonHome, attack: Attack) -> None:
     """A hundred thousand fields, a megabyte in one field, contradictory lengths and a body without JSON are refused."""
     token = begun_session(home)["token"]
@@ -404,6 +412,7 @@ def test_a_malformed_request_is_refused_and_the_next_one_is_served(home: DaemonH
     attack.control("the next", 200, status(home, request(home, run, token=token, body=b'{"args":{"text":"x"}}')))
 
 
+@pytest.mark.abuse_case("A25")
 def test_an_aborted_request_leaves_no_traceback_in_the_log(home: DaemonHome, attack: Attack) -> None:
     """An agent that goes away in the middle of its body is a foreseen event, so it causes no traceback."""
     token = begun_session(home)["token"]

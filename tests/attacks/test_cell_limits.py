@@ -62,6 +62,7 @@ def folder(tmp_path: Path) -> Path:
     return made
 
 
+@pytest.mark.abuse_case("CP2")
 @pytest.mark.parametrize("kind", KINDS)
 def test_memory_that_no_page_shows_counts_towards_a_cells_limit(
     attack: Attack, folder: Path, monkeypatch: pytest.MonkeyPatch, kind: str
@@ -96,6 +97,7 @@ def test_a_cell_may_hold_a_little_memory_of_every_kind(
         theirs.close()
 
 
+@pytest.mark.abuse_case("CP2")
 def test_a_control_group_also_bounds_tcp_buffers(attack: Attack, folder: Path) -> None:
     """Version 1 of control groups counts them separately: they stop growing, so the program runs out of sockets to fill."""
     policy = policy_of(folder, Bind(_HOG, "/hog.py"), memory_bytes=_LIMIT_MIB << 20, open_files=4096)
@@ -107,6 +109,7 @@ def test_a_control_group_also_bounds_tcp_buffers(attack: Attack, folder: Path) -
         attack.control("some buffers of TCP", Ended(0, None, None), finish(cell).end)
 
 
+@pytest.mark.abuse_case("CP2")
 def test_a_cell_with_too_many_descriptors_to_check_is_ended(
     attack: Attack, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -124,6 +127,7 @@ def test_a_cell_with_too_many_descriptors_to_check_is_ended(
         attack.control("of two processes", [], select.select([cell.control], [], [], 3 * WATCH_PERIOD_S)[0])
 
 
+@pytest.mark.abuse_case("CP3")
 def test_a_cell_cannot_delay_the_persons_writes_by_a_lease(attack: Attack, folder: Path, tmp_path: Path) -> None:
     """The cell gets no lease on a file that it may only read or on its own; it can lock its own files. Outside leases
     are given.
@@ -148,6 +152,7 @@ _OF_A_PROCESS: Final = (
 )  # fmt: skip
 
 
+@pytest.mark.abuse_case("CP4")
 def test_an_agent_cannot_control_the_cells_first_process(attack: Attack, folder: Path) -> None:
     """The agent cannot slow down the first process, though both have one uid. Control: a process of the agent's own."""
     first = tried(policy_of(folder), *(["rule", what, 1] for what in _OF_A_PROCESS), ["niceness_of_all"])
@@ -157,6 +162,7 @@ def test_an_agent_cannot_control_the_cells_first_process(attack: Attack, folder:
     attack.control("the same of a process of its own", ["ok"] * len(own), own)
 
 
+@pytest.mark.abuse_case("CP4")
 def test_a_cell_cannot_take_precedence_over_processes_outside(attack: Attack, folder: Path) -> None:
     """A cell gains no better priority and no lower out-of-memory score, even if the command had a better priority."""
     is_root = os.getuid() == 0

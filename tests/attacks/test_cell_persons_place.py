@@ -22,7 +22,7 @@ from tests.attacks.cell.household import (
 from tests.attacks.tally import Attack
 from tests.support.home import daemon_home
 
-pytestmark = [pytest.mark.jail, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.jail, pytest.mark.timeout(300), pytest.mark.abuse_case("CP7")]
 
 _IN_VAIN: Final = "ok, in a home that nobody else sees"
 
@@ -35,6 +35,7 @@ def house() -> Iterator[Household]:
         yield made
 
 
+@pytest.mark.abuse_case("CP1")
 def test_every_attempt_of_a_same_user_agent_fails_in_a_cell(attack: Attack, house: Household) -> None:
     """Each attempt on the list of docs/explanation/consent.md fails in a cell; the same program succeeds without one."""
     inside = house.launch()

@@ -21,6 +21,7 @@ SYSTEMS = """
 """.split()
 
 
+@pytest.mark.abuse_case("F1")
 def test_files_with_the_persons_secrets_do_not_exist_in_a_jail(attack: Attack, jail: Jail, tmp_path: Path) -> None:
     """Homes, keys, password files, logs and other programs' data do not exist there, as open, stat and list all say."""
     for name in ("vault.json", "ledger.db", "config.toml", "id_ed25519"):
@@ -37,6 +38,7 @@ def test_files_with_the_persons_secrets_do_not_exist_in_a_jail(attack: Attack, j
     attack.control("its own program can be read", "ok", jail.loot("look_at", ["/app/connector"])["open /app/connector"])
 
 
+@pytest.mark.abuse_case("F1")
 def test_no_reachable_file_contains_a_planted_word(attack: Attack, jail: Jail, tmp_path: Path) -> None:
     """The test reads the whole visible tree. The word is in a file of the user's, and in the program that looks for it."""
     (tmp_path / "canary").write_text("canary-71c0a9e3", encoding="utf-8")
@@ -48,6 +50,7 @@ def test_no_reachable_file_contains_a_planted_word(attack: Attack, jail: Jail, t
     assert seen["looked"] > 500
 
 
+@pytest.mark.abuse_case("F3")
 def test_links_dots_and_descriptors_do_not_lead_out_of_the_jail(attack: Attack, jail: Jail, tmp_path: Path) -> None:
     """Symbolic and hard links, chains of dots, and the root and descriptors in /proc lead to no file of the host."""
     planted = tmp_path / "canary"
@@ -60,6 +63,7 @@ def test_links_dots_and_descriptors_do_not_lead_out_of_the_jail(attack: Attack, 
     attack.control("dots lead there without a jail", "canary", freely("read", "/tmp" + "/.." * 40 + str(planted)))
 
 
+@pytest.mark.abuse_case("F2")
 def test_a_jail_leaves_no_file_behind(attack: Attack, jail: Jail) -> None:
     """A file can be made in the scratch space and nowhere else; the next child finds none, nor does the host."""
     nowhere = ["/", "/app", "/dev", "/dev/shm", "/w", "/usr", "/sdk", os.path.dirname(os.__file__), "/var/tmp", "/proc"]
@@ -71,6 +75,7 @@ def test_a_jail_leaves_no_file_behind(attack: Attack, jail: Jail) -> None:
     attack.denied("finding it on the host", [], [f for f in ("/tmp/planted", "/w/tmp/planted") if os.path.exists(f)])
 
 
+@pytest.mark.abuse_case("F4")
 def test_mount_points_and_the_program_cannot_be_replaced(attack: Attack, jail: Jail) -> None:
     """Renaming mount points, replacing them, and writing to the running program are all refused."""
     attack.all_denied(
@@ -79,6 +84,7 @@ def test_mount_points_and_the_program_cannot_be_replaced(attack: Attack, jail: J
     attack.control("a file of its own can be renamed", True, jail.loot("change", "mkdir", "/tmp"))
 
 
+@pytest.mark.abuse_case("F5")
 def test_a_setuid_program_gains_nothing(attack: Attack, jail: Jail) -> None:
     """A file made in the scratch space with the bit set cannot be executed, mapped as code or loaded; the bit cannot be
     set later.
@@ -91,6 +97,7 @@ def test_a_setuid_program_gains_nothing(attack: Attack, jail: Jail) -> None:
     attack.control("a file can be made and copied", 100, jail.loot("copy_file", "copyfile"))
 
 
+@pytest.mark.abuse_case("F7")
 def test_a_jail_cannot_fill_the_hosts_disk(attack: Attack, jail: Jail) -> None:
     """A terabyte of writes fills only the private space, which reports that it is full; the host's disks are as before."""
     given = 4 << 20
@@ -105,6 +112,7 @@ def test_a_jail_cannot_fill_the_hosts_disk(attack: Attack, jail: Jail) -> None:
     )
 
 
+@pytest.mark.abuse_case("F4", "P4")
 def test_only_five_devices_exist_and_none_can_be_changed_or_made(attack: Attack, jail: Jail) -> None:
     """The devices are null, zero, full, random and urandom; there is no terminal, disk, memory, machine or bus, and none
     can be made.

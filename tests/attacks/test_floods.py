@@ -113,6 +113,7 @@ def _spent(processes: Iterable[psutil.Process]) -> list[int]:
     return [round((usage.user + usage.system) / _QUIET) for usage in times]
 
 
+@pytest.mark.abuse_case("A28")
 def test_requests_sent_before_a_response_are_discarded(home: DaemonHome, attack: Attack) -> None:
     """The daemon sends one response, which ends the connection; a client that waits for each response gets as many as it
     asks for.
@@ -145,6 +146,7 @@ def _memory(processes: tuple[psutil.Process, ...]) -> int:
     return sum(int(process.memory_info().rss) for process in processes)
 
 
+@pytest.mark.abuse_case("A28")
 @pytest.mark.parametrize("kind", ["pipelined", "upgrades", "churn", "heads", "dripping", "bodies"])
 def test_no_work_goes_on_after_a_floods_connections_end(home: DaemonHome, attack: Attack, kind: str) -> None:
     """Neither process computes, their memory has grown by at most 64 MiB, and it comes back within a minute."""
@@ -160,6 +162,7 @@ def test_no_work_goes_on_after_a_floods_connections_end(home: DaemonHome, attack
     attack.control("somebody who asks", 200, _status_of_patience(port_of(home), "/healthz"))
 
 
+@pytest.mark.abuse_case("A28")
 @pytest.mark.parametrize(
     ("kind", "answered", "at_once", "per_s"),
     [("refused", "200", PAGES_AT_ONCE, PAGES_PER_S), ("agents", "401", AGENTS_AT_ONCE, AGENTS_PER_S)],
@@ -181,6 +184,7 @@ def test_strangers_share_a_budget(
     )
 
 
+@pytest.mark.abuse_case("A28")
 def test_the_oldest_silent_connection_makes_room(home: DaemonHome, attack: Attack) -> None:
     """The oldest silent connection ends if there are too many; a client that asks at once is served."""
     port = port_of(home)
@@ -193,6 +197,7 @@ def test_the_oldest_silent_connection_makes_room(home: DaemonHome, attack: Attac
         attack.control("somebody who asks", 200, _status(port, "/healthz"))
 
 
+@pytest.mark.abuse_case("A32")
 def test_slow_strangers_make_room_for_callers_with_a_session(home: DaemonHome, attack: Attack) -> None:
     """Strangers hold all remaining places and more of them wait; a client that shows a session is served, at once and later."""
     port = port_of(home)
@@ -233,6 +238,7 @@ def _status_or_none(port: int, path: str, *fields: str) -> int | None:
         return None
 
 
+@pytest.mark.abuse_case("A29")
 def test_ingress_holds_no_privileges_and_no_files_of_the_home(home: DaemonHome, attack: Attack) -> None:
     """The process has no new privileges and a lower priority, and of the home's files only the log is open."""
     daemon, ingress = _processes(home)
@@ -260,6 +266,7 @@ def _opened_by(process: psutil.Process) -> list[str]:
     return found
 
 
+@pytest.mark.abuse_case("A29")
 def test_a_killed_ingress_is_started_again(home: DaemonHome, attack: Attack) -> None:
     """The next connection starts it on the same port, which nobody else could take meanwhile."""
     port = port_of(home)
@@ -284,6 +291,7 @@ def test_a_request_with_a_refused_upgrade_ends_like_any_other(home: DaemonHome, 
     attack.control("somebody who asks", 200, _status(port_of(home), "/healthz"))
 
 
+@pytest.mark.abuse_case("A29")
 def test_ingress_dies_with_the_daemon(attack: Attack) -> None:
     """The next daemon has the port at once."""
     with asking_home() as home:
@@ -297,6 +305,7 @@ def test_ingress_dies_with_the_daemon(attack: Attack) -> None:
         assert port_of(home) == port
 
 
+@pytest.mark.abuse_case("A29")
 def test_confined_ingress_can_open_no_file_or_connection(tmp_path: Path, attack: Attack) -> None:
     """The test runs the very steps that ingress takes, and compares what can be done before and after them."""
     tried = """
@@ -428,6 +437,7 @@ for _ in range(2):
 """
 
 
+@pytest.mark.abuse_case("A39")
 def test_confined_ingress_cannot_fill_the_disk(tmp_path: Path, attack: Attack) -> None:
     """The log is its standard error, and has a bound; the test's file is sparse."""
 
@@ -439,6 +449,7 @@ def test_confined_ingress_cannot_fill_the_disk(tmp_path: Path, attack: Attack) -
     attack.denied("past its bound", ["1", "EFBIG"], tried("confined"))
 
 
+@pytest.mark.abuse_case("A36")
 def test_confined_ingress_cannot_shut_down_a_listener_of_the_daemon(attack: Attack) -> None:
     """shutdown(2) acts on a socket, not on its descriptor. Ingress may still use it to stop sending."""
     found = subprocess.run(
@@ -450,6 +461,7 @@ def test_confined_ingress_cannot_shut_down_a_listener_of_the_daemon(attack: Atta
     attack.control("to say no more", ["done done", "listens"], confined[4:])
 
 
+@pytest.mark.abuse_case("A33")
 def test_confined_ingress_can_make_few_system_calls(attack: Attack) -> None:
     """Each call runs in a process of its own: calls that no server makes kill it, calls that a library may try fail, and
     it can serve.

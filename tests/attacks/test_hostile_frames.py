@@ -165,6 +165,7 @@ STREAMS: Final = {
 }  # fmt: skip
 
 
+@pytest.mark.abuse_case("L3", "M1", "M2", "M3")
 @pytest.mark.parametrize(("source", "words"), STREAMS.values(), ids=STREAMS)
 def test_a_hostile_stream_ends_its_own_run_with_a_readable_reason(
     attack: Attack, hostile: HostileHome, source: str, words: str
@@ -191,6 +192,7 @@ HARMLESS: Final = {
 }  # fmt: skip
 
 
+@pytest.mark.abuse_case("M7")
 @pytest.mark.parametrize(("source", "expected"), HARMLESS.values(), ids=HARMLESS)
 def test_an_odd_but_legal_stream_is_accepted_unchanged(
     attack: Attack, hostile: HostileHome, source: str, expected: object
@@ -204,6 +206,7 @@ def test_an_odd_but_legal_stream_is_accepted_unchanged(
     attack.denied("one more result", BROKEN, is_ended_for(ended, "result after the result"))
 
 
+@pytest.mark.abuse_case("M9")
 @pytest.mark.parametrize(
     ("details", "expected"),
     [
@@ -228,6 +231,7 @@ def test_odd_details_of_a_failure_cause_no_internal_error(
     attack.control("the step is ours", "step", found["step"])
 
 
+@pytest.mark.abuse_case("M9")
 def test_a_connector_cannot_claim_the_daemons_failure_classes(attack: Attack, hostile: HostileHome) -> None:
     """A connector cannot claim capability_denied, approval_denied and the like; it can claim what an honest connector needs."""
     claim = 'send(framed({{"type": "failure", "class": "{}", "message": "m"}}))'
@@ -245,6 +249,7 @@ def test_a_connector_cannot_claim_the_daemons_failure_classes(attack: Attack, ho
     attack.control("bad_input can be claimed", "bad_input", kind_of(hostile.attack(claim.format("bad_input"))))
 
 
+@pytest.mark.abuse_case("M6")
 def test_250_requests_with_32_at_a_time_get_their_own_responses(
     attack: Attack, hostile: HostileHome, upstream: CountingServer
 ) -> None:
@@ -313,6 +318,7 @@ STREAM_FLOODS: Final = {
 }
 
 
+@pytest.mark.abuse_case("R3")
 @pytest.mark.slow
 def test_floods_of_every_kind_end_by_a_limit_while_others_run(
     attack: Attack, hostile: HostileHome, upstream: CountingServer
@@ -333,6 +339,7 @@ def test_floods_of_every_kind_end_by_a_limit_while_others_run(
             assert _limit(answer.body) in limits, answer.body
 
 
+@pytest.mark.abuse_case("R7")
 def test_a_connectors_log_is_truncated_with_a_mark(attack: Attack, hostile: HostileHome) -> None:
     """A connector logs 65,000 empty lines, a megabyte of letters, and terminal sequences: at most 500 lines and 64 KiB
     are kept, escaped.
@@ -354,6 +361,7 @@ def test_a_connectors_log_is_truncated_with_a_mark(attack: Attack, hostile: Host
     assert not set("\x1b\x07\u202e\u200b") & set(text)
 
 
+@pytest.mark.abuse_case("M8")
 def test_the_daemon_has_not_grown_during_the_attacks(attack: Attack, hostile: HostileHome, memory: Memory) -> None:
     """The test compares the highest resident size during all tests above with the size at first; the daemon still works."""
     grown_mib = (memory.highest - memory.first) >> 20

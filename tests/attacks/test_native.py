@@ -23,6 +23,7 @@ open_tree move_mount pivot_root chroot mount_setattr
 OTHER_ABIS = "int80-getpid int80-socketcall int80-clone x32-getpid x32-socket x32-ptrace".split() if X86_64 else []
 
 
+@pytest.mark.abuse_case("J1")
 def test_no_family_or_kind_of_socket_can_be_made(attack: Attack, native: Native) -> None:
     """46 families and 7 kinds give EACCES; what is returned for IPv4 and IPv6 is not a socket."""
     tries = native.attempt("sockets").tries
@@ -33,6 +34,7 @@ def test_no_family_or_kind_of_socket_can_be_made(attack: Attack, native: Native)
     attack.control("without a jail", "ok", native.freely("sockets").tries[f"socket/{IPV4}/1"])
 
 
+@pytest.mark.abuse_case("J1")
 def test_only_the_socket_pair_of_event_loops_can_be_made(attack: Attack, native: Native) -> None:
     """The jail refuses a socketpair of every family and kind except a stream of AF_UNIX."""
     tries = native.attempt("pairs").tries
@@ -43,6 +45,7 @@ def test_only_the_socket_pair_of_event_loops_can_be_made(attack: Attack, native:
     attack.control("a stream of AF_UNIX", "ok", stream)
 
 
+@pytest.mark.abuse_case("J14")
 def test_flags_that_no_library_uses_are_refused(attack: Attack, native: Native) -> None:
     """The flags are out-of-band bytes, memory that grows, locks with priorities, advice and barriers beyond the process,
     all of allowed calls. What libraries use of the same calls works, and all of it works without a jail.
@@ -56,6 +59,7 @@ def test_flags_that_no_library_uses_are_refused(attack: Attack, native: Native) 
     attack.control("the same program without a jail", {"ok"}, set(there.values()))
 
 
+@pytest.mark.abuse_case("J2", "J3", "J4", "J6")
 @pytest.mark.parametrize("what", [*ENDS, *OTHER_ABIS])
 def test_a_call_that_no_honest_program_makes_ends_the_program(attack: Attack, native: Native, what: str) -> None:
     """The call ends the program with SIGSYS, by number, by int 0x80, and by the x32 entries. A program without such a
@@ -65,12 +69,14 @@ def test_a_call_that_no_honest_program_makes_ends_the_program(attack: Attack, na
     attack.control("the program itself works", "ok", native.attempt("nothing").tries["over"])
 
 
+@pytest.mark.abuse_case("J2")
 def test_no_socket_can_be_made_through_io_uring(attack: Attack, native: Native) -> None:
     """The attack needs a ring first, and creating one ends the program."""
     attack.denied("a ring", "SIGSYS", native.attempt("socket-by-io_uring").told)
     attack.control("pipes work", "ok", native.attempt("nothing").tries["over"])
 
 
+@pytest.mark.abuse_case("J4", "J9", "J10", "J11")
 def test_a_system_call_that_is_not_on_the_list_is_refused(attack: Attack, native: Native) -> None:
     """The calls are namespaces by clone, processes, own filters, terminals (also with high bits set), others' processes,
     and queues.
@@ -95,6 +101,7 @@ def test_a_system_call_that_is_not_on_the_list_is_refused(attack: Attack, native
         attack.control(f"{name}, without a jail", "ok", there[name])
 
 
+@pytest.mark.abuse_case("J7")
 def test_no_new_program_can_be_executed(attack: Attack, native: Native) -> None:
     """A file in the scratch space, run by path, by descriptor, set-user-id or mapped as code, a memory file, and a device
     are denied.
@@ -124,6 +131,7 @@ WAYS = {
 """Endings of each way to send something: its destination, or EACCES for a name of Unix sockets, which tells nothing."""
 
 
+@pytest.mark.abuse_case("N1")
 @pytest.mark.parametrize("how", WAYS)
 def test_no_way_of_sending_reaches_a_listener(attack: Attack, native: Native, how: str) -> None:
     """Listeners for TCP on 127.0.0.1 and ::1, for UDP, and for an abstract name get nothing; the attempt is ended by its

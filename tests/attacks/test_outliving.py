@@ -32,6 +32,7 @@ BOMBS = {
 }
 
 
+@pytest.mark.abuse_case("R1")
 @pytest.mark.parametrize("kind", BOMBS)
 def test_a_resource_bomb_stops_at_its_bound(attack: Attack, jail: Jail, kind: str) -> None:
     """A resource that is taken until none is left meets an errno at a bound; another child of the template is not affected."""
@@ -49,6 +50,7 @@ _AND_CONNECT = (
 )
 
 
+@pytest.mark.abuse_case("J15")
 def test_a_result_does_not_hide_an_attempt_made_after_it(attack: Attack) -> None:
     """A result, then a connection in a thread, then exit is denied and recorded. A result followed by exit is a success."""
     with hostile_home() as hostile:
@@ -80,6 +82,7 @@ ENDS = {
 }  # fmt: skip
 
 
+@pytest.mark.abuse_case("L4", "R2")
 @pytest.mark.slow
 def test_a_connector_that_never_ends_is_ended_by_a_named_limit(attack: Attack) -> None:
     """All run at once in one daemon, each with one second; honest runs succeed beside them."""
@@ -92,6 +95,7 @@ def test_a_connector_that_never_ends_is_ended_by_a_named_limit(attack: Attack) -
             attack.denied(name, ENDS[name][1], error["details"]["limit"])
 
 
+@pytest.mark.abuse_case("R4")
 @pytest.mark.slow
 def test_a_full_queue_refuses_more_runs_as_busy(attack: Attack) -> None:
     """All 40 runs that one caller may have are under way and stay; many more are each told `busy`, and none of them runs.
@@ -113,6 +117,7 @@ def test_a_full_queue_refuses_more_runs_as_busy(attack: Attack) -> None:
         attack.control("and there is room again", True, wait_until(lambda: hostile.honest() == "x", "there is room"))
 
 
+@pytest.mark.abuse_case("R5")
 @pytest.mark.slow
 def test_setting_the_clock_does_not_extend_a_deadline(
     attack: Attack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -144,6 +149,7 @@ def test_setting_the_clock_does_not_extend_a_deadline(
         attack.denied("deciding a year later", "approval_expired", kind_of(home.decide(question, "approve")))
 
 
+@pytest.mark.abuse_case("L6")
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root chooses the next process id")
 def test_killing_an_ended_child_spares_a_process_with_its_old_id(attack: Attack, jail: Jail) -> None:
     """A child ends, another process gets its id, and the child is killed once more: that process lives."""
@@ -175,6 +181,7 @@ def _process_with(number: int) -> subprocess.Popen[bytes]:
     pytest.skip("others were faster, each time")
 
 
+@pytest.mark.abuse_case("R1")
 def test_resources_below_their_bounds_can_be_used(attack: Attack, jail: Jail) -> None:
     """Below the bounds everything works: ten threads, some descriptors, some memory; without a jail more of them."""
     attack.control("ten threads", 10, jail.loot("threads", 10))

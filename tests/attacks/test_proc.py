@@ -28,6 +28,7 @@ SYS = """
 """.split()
 
 
+@pytest.mark.abuse_case("P1")
 def test_a_jail_has_no_proc(attack: Attack, jail: Jail) -> None:
     """The jail finds no entry for itself, its first process, the supervisor or the kernel."""
     theirs = [
@@ -41,6 +42,7 @@ def test_a_jail_has_no_proc(attack: Attack, jail: Jail) -> None:
     attack.control("a process has one", "ok", freely("look_at", ["/proc/self/maps"])["open /proc/self/maps"])
 
 
+@pytest.mark.abuse_case("P2")
 def test_a_jail_has_no_sys_and_no_file_that_names_the_machine(attack: Attack, jail: Jail) -> None:
     """Interfaces, cgroups, firmware, machine and boot ids do not exist; the host name is the same in every jail."""
     attack.all_denied("", "ENOENT", jail.loot("look_at", SYS))
@@ -50,6 +52,7 @@ def test_a_jail_has_no_sys_and_no_file_that_names_the_machine(attack: Attack, ja
     attack.control("its own root can be listed", True, "app" in facts["root"])
 
 
+@pytest.mark.abuse_case("P3")
 def test_a_jail_cannot_learn_interfaces_or_routes(attack: Attack, jail: Jail) -> None:
     """A netlink socket of NETLINK_ROUTE is refused, and no interface's name or address can be looked up."""
     netlink = 16
@@ -58,6 +61,7 @@ def test_a_jail_cannot_learn_interfaces_or_routes(attack: Attack, jail: Jail) ->
     attack.control("without a jail it can be made", True, freely("make_socket", netlink, 3))
 
 
+@pytest.mark.abuse_case("L1")
 def test_a_jail_inherits_no_descriptor_or_variable_of_its_host(
     attack: Attack, packed: Callable[..., Template], hostile_environment: dict[str, str]
 ) -> None:
@@ -83,6 +87,7 @@ def test_a_jail_inherits_no_descriptor_or_variable_of_its_host(
     attack.control("the host has them", hostile_environment, {n: os.environ[n] for n in hostile_environment})
 
 
+@pytest.mark.abuse_case("L2")
 def test_a_descriptor_can_neither_be_passed_nor_taken(attack: Attack, jail: Jail) -> None:
     """SCM_RIGHTS to itself and over the frames, which are pipes, and taking one by pidfd fail; bytes go through a pair."""
     attack.all_denied("", {"EPERM", "ENOTSOCK"}, jail.loot("pass_descriptors"))
@@ -92,6 +97,7 @@ def test_a_descriptor_can_neither_be_passed_nor_taken(attack: Attack, jail: Jail
     attack.control("without a jail descriptors go through", "ok", freely("pass_descriptors")["send one to itself"])
 
 
+@pytest.mark.abuse_case("L1")
 def test_the_templates_environment_is_empty(
     attack: Attack, packed_jail: Jail, hostile_environment: dict[str, str]
 ) -> None:

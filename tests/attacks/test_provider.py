@@ -84,6 +84,7 @@ def asked(home: DaemonHome, path: str, method: str = "POST", **more: Any) -> obj
     return answer.body["result"] if kind_of(answer) == "ok" else answer.body["error"]["details"]["reason"]
 
 
+@pytest.mark.abuse_case("O5")
 @pytest.mark.parametrize(
     "path",
     ["/oauth/token", "/oauth/device", "/oauth/revoke", "/oauth/register", "/OAuth//Token/", "/oauth%2ftoken", "/oauth/%2574oken",
@@ -106,6 +107,7 @@ def test_a_connector_cannot_request_tokens_from_the_provider(
     attack.control("was sent the token", [("POST", "/oauth/tokens", f"Bearer {TOKEN}")], provider.requests)
 
 
+@pytest.mark.abuse_case("O5")
 def test_a_stream_to_the_provider_is_denied(attack: Attack, home: DaemonHome, provider: CountingServer) -> None:
     """The connector could speak HTTP in a stream by itself."""
     answer = home.run("hostile", {"source": _STREAM})

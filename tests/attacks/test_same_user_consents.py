@@ -30,6 +30,7 @@ def home() -> Iterator[House]:
         yield made
 
 
+@pytest.mark.abuse_case("D20")
 def test_an_action_whose_file_lost_its_gate_does_not_run(attack: Attack, home: House) -> None:
     """The file is edited: no gate, another operation, repeatable, a longer expiry, or a new file beside it."""
     actions = home.home.path / "actions"
@@ -72,6 +73,7 @@ def test_an_action_whose_file_lost_its_gate_does_not_run(attack: Attack, home: H
     )
 
 
+@pytest.mark.abuse_case("D21")
 def test_a_command_with_yes_only_creates_a_question(attack: Attack, home: House, tmp_path: Path) -> None:
     """`--yes` answers the command's prompt, not the person's question: exit 75, a pending approval, and no change."""
     file = tmp_path / "mine.md"
@@ -113,6 +115,7 @@ def test_a_command_with_yes_only_creates_a_question(attack: Attack, home: House,
     attack.worked("and denies one", (0, False), (said.code, "basic/probe/other" in _installed(home)["bindings"]))
 
 
+@pytest.mark.abuse_case("D21")
 def test_requests_on_the_operator_socket_only_create_questions(attack: Attack, home: House, tmp_path: Path) -> None:
     """Each request is answered with 202 and a pending approval."""
     archive = tmp_path / "other.tar.gz"
@@ -159,6 +162,7 @@ def test_requests_on_the_operator_socket_only_create_questions(attack: Attack, h
     )
 
 
+@pytest.mark.abuse_case("D22")
 def test_edited_settings_do_not_take_effect_without_consent(attack: Attack, home: House) -> None:
     """Neither config.toml with another private host and a weaker jail nor an edited copy of the accepted settings
     takes effect.
@@ -205,6 +209,7 @@ def test_edited_settings_do_not_take_effect_without_consent(attack: Attack, home
     attack.worked("what the person agrees to is in force", (0, []), (said.code, waiting))
 
 
+@pytest.mark.abuse_case("D23")
 def test_a_grant_allows_only_what_it_says(attack: Attack, home: House) -> None:
     """Other arguments, one use more than granted, an edited file, and a revoked grant each ask the person again."""
     said = home.person("grant", "add", "send", "--uses", "2", "--for", "1h", "--prefix", "path=/effect/ok")

@@ -68,6 +68,7 @@ def number(question: dict[str, Any]) -> str:
     return str(question["approval_id"])[-8:]
 
 
+@pytest.mark.abuse_case("D30")
 def test_a_console_with_an_open_key_and_its_terminal_cannot_be_inspected(attack: Attack, home: House) -> None:
     """Tracing, memory, environment, descriptors and terminal of each of its processes stay closed while a key press is enough to
     decide.
@@ -157,6 +158,7 @@ def test_bytes_written_to_an_earlier_terminal_descriptor_decide_nothing(
     attack.worked("the person approves it", 1, _approved(home, question))
 
 
+@pytest.mark.abuse_case("D31")
 def test_keys_sent_to_a_console_in_tmux_lead_to_the_passphrase_prompt(attack: Attack, home: House) -> None:
     """Any process of the user can send keys there, so no key is kept open and they decide nothing."""
     question = home.asked()
@@ -206,6 +208,7 @@ def test_keys_sent_while_previews_are_open_can_read_but_not_decide(attack: Attac
     attack.worked("the person, who knows it", 1, home.done(second))
 
 
+@pytest.mark.abuse_case("D32")
 def test_a_console_does_not_show_another_plan_under_the_same_digest(attack: Attack, home: House) -> None:
     """A socket in between shows other arguments; the console says which digests differ, and signs nothing."""
     question = home.asked()
@@ -233,6 +236,7 @@ def test_a_console_does_not_show_another_plan_under_the_same_digest(attack: Atta
     attack.worked("with nobody in between", 1, _approved(home, question))
 
 
+@pytest.mark.abuse_case("D33")
 def test_a_question_swapped_before_the_decision_is_not_approved(attack: Attack, home: House) -> None:
     """Another question, whole and with its own digest, stands under the id of the one that was asked: the signature
     is refused.
@@ -260,6 +264,7 @@ def test_a_question_swapped_before_the_decision_is_not_approved(attack: Attack, 
     attack.worked("under its own id", 1, _approved(home, question))
 
 
+@pytest.mark.abuse_case("D34")
 def test_a_key_in_the_place_of_the_persons_key_decides_nothing(attack: Attack, home: House, tmp_path: Path) -> None:
     """The key was made with the passphrase that the person types: the console says that it is not the approver's, and
     sends nothing.
@@ -282,6 +287,7 @@ def test_a_key_in_the_place_of_the_persons_key_decides_nothing(attack: Attack, h
     attack.worked("with the person's own", 1, _approved(home, question))
 
 
+@pytest.mark.abuse_case("D35")
 @pytest.mark.parametrize("number_of", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL, signal.SIGQUIT])
 def test_a_signal_ends_an_open_console_and_decides_nothing(
     attack: Attack, home: House, number_of: signal.Signals

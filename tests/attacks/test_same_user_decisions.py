@@ -42,6 +42,7 @@ def home() -> Iterator[House]:
         yield made
 
 
+@pytest.mark.abuse_case("D1")
 def test_a_decision_that_the_person_did_not_sign_is_refused(attack: Attack, home: House) -> None:
     """The decision has no signature, half of one, one by the attacker's key, or one in the person's name by the
     attacker's key.
@@ -82,6 +83,7 @@ def test_a_decision_that_the_person_did_not_sign_is_refused(attack: Attack, home
     attack.worked("the person approves it", (0, 1), (said.code, home.effects(question)))
 
 
+@pytest.mark.abuse_case("D2")
 def test_a_real_signature_is_valid_once_and_only_for_what_was_signed(attack: Attack, home: House) -> None:
     """A socket in between keeps it, and the attacker tries it for other words; once used, it is tried again, here and
     elsewhere.
@@ -113,6 +115,7 @@ def test_a_real_signature_is_valid_once_and_only_for_what_was_signed(attack: Att
     attack.answered("what the record has of that", "decided", home.why(since)[-1])
 
 
+@pytest.mark.abuse_case("D3")
 def test_a_used_signature_does_not_approve_the_same_request_again(attack: Attack, home: House) -> None:
     """An agent makes the same request again: each question has an id of its own, and the signature names it."""
     first = home.asked(path="/effect/same")
@@ -128,6 +131,7 @@ def test_a_used_signature_does_not_approve_the_same_request_again(attack: Attack
     attack.answered("what came of it", ("pending_approval", 1), (home.status(again), home.effects(again)))
 
 
+@pytest.mark.abuse_case("D4")
 def test_a_signature_with_a_wrong_time_or_digest_is_refused(attack: Attack, home: House) -> None:
     """The real key signed two minutes ago, yesterday, two minutes ahead, or for a digest that no plan has."""
     question, since = home.asked(), home.newest()
@@ -154,6 +158,7 @@ def test_a_signature_with_a_wrong_time_or_digest_is_refused(attack: Attack, home
     assert home.home.result(question)["status"] == "completed"
 
 
+@pytest.mark.abuse_case("D5")
 def test_the_agent_socket_decides_nothing(attack: Attack, home: House) -> None:
     """Even a real signature decides nothing; the socket does not show, edit, preview, unlock, appoint or grant. The
     record counts it.
@@ -199,6 +204,7 @@ def test_the_agent_socket_decides_nothing(attack: Attack, home: House) -> None:
     attack.worked("the same on the operator's socket", "ok", home.kind(home.decide(question, **real)))
 
 
+@pytest.mark.abuse_case("D6")
 def test_a_terminal_does_not_help_without_the_approvers_passphrase(attack: Attack, home: House) -> None:
     """`approve --yes` in a pseudo-terminal fails with guesses, the vault's passphrase or nothing; so does a denial."""
     question, since = home.asked(), home.newest()
@@ -220,6 +226,7 @@ def test_a_terminal_does_not_help_without_the_approvers_passphrase(attack: Attac
     attack.worked("the person, who knows it", (0, 1), (said.code, home.effects(question)))
 
 
+@pytest.mark.abuse_case("D7")
 def test_the_passphrase_is_accepted_only_from_a_terminal(attack: Attack, home: House, tmp_path: Path) -> None:
     """Even the right one is refused from the environment, a file, a pipe or an argument. So no script has to hold it."""
     question = home.asked()

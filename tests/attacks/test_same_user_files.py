@@ -54,6 +54,7 @@ def stopped(home: House) -> Iterator[sqlite3.Connection]:
     home.person("vault", "unlock").exits(0)
 
 
+@pytest.mark.abuse_case("D12")
 def test_a_ledger_row_edited_to_approved_runs_nothing(attack: Attack, home: House) -> None:
     """A pending row becomes an approved one without a signature, with another question's, and with ones by the attacker's key."""
     key, used = forged(), home.asked()
@@ -95,6 +96,7 @@ def test_a_ledger_row_edited_to_approved_runs_nothing(attack: Attack, home: Hous
     attack.worked("what the person approves after that runs", (0, 1), (said.code, home.effects(fresh)))
 
 
+@pytest.mark.abuse_case("D12")
 def test_an_inserted_ledger_row_runs_nothing(attack: Attack, home: House) -> None:
     """An inserted row with an approved run beside it does nothing; nor does an old question with a real signature of
     an hour ago.
@@ -132,6 +134,7 @@ def test_an_inserted_ledger_row_runs_nothing(attack: Attack, home: House) -> Non
     attack.worked("what the person approves after that runs", (0, 1), (said.code, home.effects(fresh)))
 
 
+@pytest.mark.abuse_case("D13")
 def test_a_used_approval_that_is_set_back_does_not_run_again(attack: Attack, home: House) -> None:
     """The approval's row is set back to approved, and all later rows are removed: the effect happened once."""
     question = home.asked()
@@ -145,6 +148,7 @@ def test_a_used_approval_that_is_set_back_does_not_run_again(attack: Attack, hom
     )
 
 
+@pytest.mark.abuse_case("D13")
 def test_withdrawn_approvals_and_grants_stay_withdrawn(attack: Attack, home: House) -> None:
     """The ledger is set back to before a held approval was cancelled, a grant revoked, and a grant used up."""
     held = home.asked("hold")
@@ -169,6 +173,7 @@ def test_withdrawn_approvals_and_grants_stay_withdrawn(attack: Attack, home: Hou
     attack.answered("a grant that was used up, its uses set to none", 202, answer.status)
 
 
+@pytest.mark.abuse_case("D12")
 def test_an_approval_does_not_serve_for_another_plan(attack: Attack, home: House) -> None:
     """A held approval gets another plan, another digest, or both, under the person's signature."""
     tries = {"another plan": ("subject",), "another digest": ("digest",), "both": ("subject", "digest")}
@@ -190,6 +195,7 @@ def test_an_approval_does_not_serve_for_another_plan(attack: Attack, home: House
     attack.worked("what the person approves after that runs", (0, 1), (said.code, home.effects(fresh)))
 
 
+@pytest.mark.abuse_case("D10")
 def test_an_edited_vault_file_decides_nothing(attack: Attack, home: House) -> None:
     """Public key, consents, grants and the whole part are edited, and another vault replaces the file; then the file
     is restored.
@@ -232,6 +238,7 @@ def test_an_edited_vault_file_decides_nothing(attack: Attack, home: House) -> No
     attack.worked("with the vault as it was, the person approves it", (0, 1), (said.code, home.effects(question)))
 
 
+@pytest.mark.abuse_case("D11")
 def test_an_older_vault_file_restores_no_permission(attack: Attack) -> None:
     """The copies are from before the approver, a grant's use and revocation, a narrower file and another key: the record
     knows better.
@@ -277,6 +284,7 @@ def test_an_older_vault_file_restores_no_permission(attack: Attack) -> None:
         attack.worked("with the newest, the person decides", (0, 1), (said.code, home.effects(question)))
 
 
+@pytest.mark.abuse_case("D9")
 def test_an_attackers_approver_key_file_decides_nothing(attack: Attack, home: House) -> None:
     """approver.json is replaced by one whose passphrase the attacker knows: the attacker cannot decide with it."""
     file = home.home.path / "approver.json"
@@ -309,6 +317,7 @@ def test_an_attackers_approver_key_file_decides_nothing(attack: Attack, home: Ho
     attack.worked("with the person's, they approve it", (0, 1), (said.code, home.effects(question)))
 
 
+@pytest.mark.abuse_case("D8")
 def test_only_the_person_can_name_the_approver(attack: Attack) -> None:
     """The attempts are made first, again and with --replace: without the vault's passphrase, and without the current key."""
     with house(appoint=False) as home:

@@ -71,6 +71,7 @@ def _title(page: str) -> str:
     return found[1] if found else page[:200]
 
 
+@pytest.mark.abuse_case("D26")
 @pytest.mark.parametrize(
     ("how", "before"),
     [
@@ -100,6 +101,7 @@ def test_the_persons_cookie_is_refused_from_another_process(attack: Attack, home
     )
 
 
+@pytest.mark.abuse_case("D27")
 def test_no_one_decides_on_the_page_without_the_passphrase(attack: Attack, home: House) -> None:
     """Guesses, the vault's passphrase, and forms without a session or with an invented one fail; the sixth guess gets 429."""
     question, since = home.asked(), home.newest()
@@ -121,6 +123,7 @@ def test_no_one_decides_on_the_page_without_the_passphrase(attack: Attack, home:
     attack.worked("the person, at a terminal meanwhile", (0, 1), (said.code, home.effects(question)))
 
 
+@pytest.mark.abuse_case("D27")
 def test_another_key_in_approver_json_does_not_unlock_the_page(attack: Attack, home: House) -> None:
     """The key file can be written: a key of the attacker's own is not the one that the vault names."""
     from aileron.approver_key import keyfile

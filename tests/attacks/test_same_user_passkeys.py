@@ -27,6 +27,7 @@ def home() -> Iterator[House]:
         yield made
 
 
+@pytest.mark.abuse_case("D24")
 def test_a_passkey_of_the_attackers_is_not_enrolled(attack: Attack, home: House) -> None:
     """A program makes one and asks; it is approved unsigned, by the attacker's key, by itself, and as an edited row of
     another kind.
@@ -61,6 +62,7 @@ def test_a_passkey_of_the_attackers_is_not_enrolled(attack: Attack, home: House)
     attack.answered("what came of it", 1, len(home.home.must("GET", "/v1/passkeys")["passkeys"]))
 
 
+@pytest.mark.abuse_case("D25")
 def test_an_assertion_made_for_another_page_or_question_does_not_decide(attack: Attack, home: House) -> None:
     """The person uses their passkey on a page of another port, in a frame, without verification, or for another question."""
     device, question, other = Device(home.home), home.asked(), home.asked()

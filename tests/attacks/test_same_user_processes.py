@@ -38,6 +38,7 @@ def home() -> Iterator[House]:
         yield made
 
 
+@pytest.mark.abuse_case("D14")
 def test_the_command_cannot_be_inspected_while_the_key_is_open(attack: Attack, home: House) -> None:
     """The person reads a preview meanwhile: the process that has the key and its whole family stay closed."""
     question = home.asked("previewed", path="/effect/key-open")
@@ -60,6 +61,7 @@ def test_the_command_cannot_be_inspected_while_the_key_is_open(attack: Attack, h
     )
 
 
+@pytest.mark.abuse_case("D15")
 def test_memory_opened_before_the_command_hardens_itself_holds_no_key(attack: Attack, home: House) -> None:
     """The attacker opens memory as soon as the process exists and reads it until it ends: it finds neither passphrase nor key.
 
@@ -91,6 +93,7 @@ def test_memory_opened_before_the_command_hardens_itself_holds_no_key(attack: At
     attack.control("in an ordinary program it is found", {needles[0]}, _found_in_an_ordinary_program(needles[0]))
 
 
+@pytest.mark.abuse_case("D15")
 def test_a_traced_command_does_not_ask_for_the_passphrase(attack: Attack, home: House) -> None:
     """The attacker traces it and all that it starts from its first instruction: the command says so, and ends."""
     question = home.asked()
@@ -119,6 +122,7 @@ def test_a_traced_command_does_not_ask_for_the_passphrase(attack: Attack, home: 
     attack.worked("untraced", (0, 1), (said.code, home.effects(question)))
 
 
+@pytest.mark.abuse_case("D16")
 def test_the_terminal_cannot_be_opened_while_the_passphrase_is_typed(attack: Attack, home: House) -> None:
     """Another reader would get some of the keys. A reader that opened it earlier still does: the limitations say so."""
     question = home.asked()
@@ -140,6 +144,7 @@ def test_the_terminal_cannot_be_opened_while_the_passphrase_is_typed(attack: Att
     attack.worked("the person approves it", (0, 1), (said.code, home.effects(question)))
 
 
+@pytest.mark.abuse_case("D17")
 def test_the_daemon_cannot_be_inspected(attack: Attack, home: House) -> None:
     """The daemon has the vault's key, and lent secrets while they are in use."""
     pid = home.home.daemon_pid
@@ -149,6 +154,7 @@ def test_the_daemon_cannot_be_inspected(attack: Attack, home: House) -> None:
     attack.worked("into a process that does nothing against it", {"ok"}, set(ways_into_a_child().values()))
 
 
+@pytest.mark.abuse_case("D14")
 def test_a_killed_command_leaves_no_core_dump(attack: Attack, home: House, tmp_path: Path) -> None:
     """Every signal that makes a core dump is sent at the passphrase prompt."""
     question = home.asked()
@@ -171,6 +177,7 @@ def test_a_killed_command_leaves_no_core_dump(attack: Attack, home: House, tmp_p
     attack.worked("left alone", (0, 1), (said.code, home.effects(question)))
 
 
+@pytest.mark.abuse_case("D17")
 def test_no_file_or_process_keeps_the_passphrases(attack: Attack, home: House) -> None:
     """The test searches, after an approval, the home's files and the arguments and environments of all processes of this user."""
     question = home.asked()

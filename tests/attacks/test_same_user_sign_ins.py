@@ -38,6 +38,7 @@ def approver() -> Approver:
     return Approver()
 
 
+@pytest.mark.abuse_case("O1")
 def test_a_sign_in_to_another_account_waits_for_the_person(attack: Attack, world: World, approver: Approver) -> None:
     """A new sign-in by the attacker under the same or another name, another secret, and another binding each become a
     question or fail.
@@ -66,6 +67,7 @@ def test_a_sign_in_to_another_account_waits_for_the_person(attack: Attack, world
     attack.worked("what the person agrees to is bound", "completed", settled["status"])
 
 
+@pytest.mark.abuse_case("O2")
 def test_an_attacker_cannot_complete_the_persons_sign_in(attack: Attack, world: World) -> None:
     """The address to visit is told once. Neither the record nor the routes repeat it; wrong guesses do not end the sign-in."""
     begun = world.begin("oauth2/mail/second")
@@ -96,6 +98,7 @@ def test_an_attacker_cannot_complete_the_persons_sign_in(attack: Attack, world: 
     attack.worked("the person's own answer ends it well", "done", world.end(begun)["status"])
 
 
+@pytest.mark.abuse_case("O3")
 def test_no_route_or_file_contains_a_token(attack: Attack, world: World) -> None:
     """Routes, ledger, log and every other file of the home are searched for the tokens."""
     world.ask()
@@ -112,6 +115,7 @@ def test_no_route_or_file_contains_a_token(attack: Attack, world: World) -> None
     attack.control("what may be said is said", True, said["grant"]["refreshable"])
 
 
+@pytest.mark.abuse_case("O4")
 def test_a_connector_of_another_application_does_not_get_the_grant(
     attack: Attack, world: World, approver: Approver
 ) -> None:
@@ -134,6 +138,7 @@ def test_a_connector_of_another_application_does_not_get_the_grant(
     )
 
 
+@pytest.mark.abuse_case("O2")
 def test_the_port_of_a_sign_in_reveals_no_state(attack: Attack, world: World) -> None:
     """A callback with a wrong state gets 400 and no state; the port closes when the sign-in is cancelled."""
     begun = world.begin("oauth2/mail/fourth")

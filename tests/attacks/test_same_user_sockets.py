@@ -34,6 +34,7 @@ def home() -> Iterator[House]:
         yield made
 
 
+@pytest.mark.abuse_case("D18")
 def test_a_plan_that_differs_from_the_signed_one_is_detected(attack: Attack, home: House) -> None:
     """A harmless plan under the real digest or its own, and the real plan under another digest, get no valid signature."""
     question = home.asked(path="/effect/real")
@@ -66,6 +67,7 @@ def test_a_plan_that_differs_from_the_signed_one_is_detected(attack: Attack, hom
     attack.worked("shown what is there, the person approves it", (0, 1), (said.code, home.effects(question)))
 
 
+@pytest.mark.abuse_case("D18")
 def test_an_unsigned_confirmation_decides_nothing(attack: Attack, home: House) -> None:
     """The attacker's socket says that nobody signs here: the person's y/N without a passphrase decides nothing."""
     question, since = home.asked(), home.newest()
@@ -88,6 +90,7 @@ def test_an_unsigned_confirmation_decides_nothing(attack: Attack, home: House) -
     attack.worked("told the truth, the person approves it", (0, 1), (said.code, home.effects(question)))
 
 
+@pytest.mark.abuse_case("D19")
 def test_a_decision_about_a_forged_preview_is_refused(attack: Attack, home: House) -> None:
     """Anyone can seal to the key that the command names, so the forged preview is shown; a decision about it is refused."""
     question, since = home.asked("previewed", path="/effect/previewed"), home.newest()
@@ -122,6 +125,7 @@ def test_a_decision_about_a_forged_preview_is_refused(attack: Attack, home: Hous
     )
 
 
+@pytest.mark.abuse_case("D19")
 def test_a_preview_cannot_be_read_on_its_way(attack: Attack, home: House) -> None:
     """The preview is readable neither on its way nor in a file, and cannot be requested without a new signature of the person."""
     question, since = home.asked("previewed", path="/effect/passing"), home.newest()
@@ -169,6 +173,7 @@ def test_a_preview_cannot_be_read_on_its_way(attack: Attack, home: House) -> Non
     attack.answered("what the record has of it", True, len(home.why(since)) >= 3, ", ".join(home.why(since)))
 
 
+@pytest.mark.abuse_case("D19")
 def test_the_approvers_passphrase_does_not_pass_through_the_socket(attack: Attack, home: House) -> None:
     """A signature passes through a socket in between, but neither passphrase nor key."""
     question = home.asked()

@@ -18,6 +18,7 @@ pytestmark = pytest.mark.jail
 ATTACH, SEIZE = 16, 0x4206
 
 
+@pytest.mark.abuse_case("L7")
 def test_a_jail_cannot_reach_what_its_sibling_holds(attack: Attack, jail: Jail) -> None:
     """The attempts are a file of a known name, input flags, signals, limits, namespaces, names, segments, queues,
     watches, leases.
@@ -33,6 +34,7 @@ def test_a_jail_cannot_reach_what_its_sibling_holds(attack: Attack, jail: Jail) 
     attack.all_denied("of a sibling", {"EPERM", "EACCES", "ESRCH", "ENOENT"}, found)
 
 
+@pytest.mark.abuse_case("F8")
 def test_a_jail_finds_nothing_that_an_earlier_one_left(attack: Attack, jail: Jail) -> None:
     """The children run one after the other: the same name in the scratch space, and the flags of standard input."""
     with jail.staying("hold", 60) as first:
@@ -44,6 +46,7 @@ def test_a_jail_finds_nothing_that_an_earlier_one_left(attack: Attack, jail: Jai
     attack.control("scratch space works for both", 1, jail.loot("write", "/tmp/known-name"))
 
 
+@pytest.mark.abuse_case("J5")
 @pytest.mark.parametrize("whose", ["a sibling's", "the template's", "the supervisor's", "its own"])
 def test_no_process_can_be_traced_or_read(attack: Attack, jail: Jail, whose: str) -> None:
     """ptrace, seizing, process_vm_readv and writev, pidfd_getfd, kcmp and setns end the caller, whatever the target is."""
@@ -71,6 +74,7 @@ def test_no_process_can_be_traced_or_read(attack: Attack, jail: Jail, whose: str
         assert sibling.pid
 
 
+@pytest.mark.abuse_case("L8")
 def test_a_fault_of_one_jail_does_not_affect_another(attack: Attack, jail: Jail) -> None:
     """A child is killed for a call, again and again: the other sleeps on, and new ones start."""
     number = NUMBERS["ptrace"][0 if X86_64 else 1]
@@ -83,6 +87,7 @@ def test_a_fault_of_one_jail_does_not_affect_another(attack: Attack, jail: Jail)
     attack.control("new ones come", "jail", jail.loot("facts")["host"])
 
 
+@pytest.mark.abuse_case("L10")
 def test_a_lock_of_one_jail_is_visible_to_another_but_blocks_nothing(attack: Attack, jail: Jail) -> None:
     """The other sees a lock on a library file, as the threat model says; it keeps nobody from reading or running
     anything, and each child's own files are not shared.

@@ -35,6 +35,7 @@ def _early(home: DaemonHome) -> list[dict[str, Any]]:
     return events
 
 
+@pytest.mark.abuse_case("W1")
 def test_a_spare_cannot_learn_for_whom_it_will_run(attack: Attack, home: DaemonHome) -> None:
     """A spare that has been told nothing sees nothing of the action, its arguments, hosts, run, session, vault or home;
     afterwards it knows its own arguments.
@@ -60,6 +61,7 @@ def test_a_spare_cannot_learn_for_whom_it_will_run(attack: Attack, home: DaemonH
     attack.control("the action's argument comes when it is told", _TEXT, waited["text"])
 
 
+@pytest.mark.abuse_case("W1")
 def test_two_spares_cannot_be_told_apart(attack: Attack, home: DaemonHome) -> None:
     """They differ only in their own numbers and addresses, so neither can tell whose turn it is or how often it was used."""
     install_early(home)
@@ -105,6 +107,7 @@ ACTS: dict[str, tuple[str, str, str | None]] = {
 }  # fmt: skip
 
 
+@pytest.mark.abuse_case("W2")
 @pytest.mark.parametrize("name", ACTS)
 def test_a_spare_that_acts_early_is_ended_and_recorded(attack: Attack, home: DaemonHome, name: str) -> None:
     """The record has its reason, and no run ever sees it: the next one has a jail of its own, which is told what to do first."""
@@ -126,6 +129,7 @@ _STAYS = (
 )
 
 
+@pytest.mark.abuse_case("W3")
 @pytest.mark.parametrize("ended_by", ["lock", "removal", "use", "stop"])
 def test_a_spare_leaves_no_process_behind(attack: Attack, home: DaemonHome, ended_by: str) -> None:
     """Threads that ignore every signal end when the spare is discarded or used, or when the daemon stops."""
@@ -147,6 +151,7 @@ def test_a_spare_leaves_no_process_behind(attack: Attack, home: DaemonHome, ende
     attack.denied(f"staying after {ended_by}", True, wait_until(lambda: jails_with_threads(home) == 0, "it is ended"))
 
 
+@pytest.mark.abuse_case("W4")
 def test_a_changed_file_is_refused_while_a_spare_of_the_old_one_waits(attack: Attack, home: DaemonHome) -> None:
     """The store's file is changed while a spare of the old bytes waits: the next run is refused by the file's hash, and
     does not run from memory. It runs again once the file is restored.

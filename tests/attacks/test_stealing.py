@@ -44,6 +44,7 @@ def home(upstream: CountingServer) -> Iterator[DaemonHome]:
         yield made
 
 
+@pytest.mark.abuse_case("S1")
 def test_no_process_of_a_jail_ever_holds_the_secret(attack: Attack, home: DaemonHome, upstream: CountingServer) -> None:
     """The test reads every page of the template and its descendants while a request with the secret waits for its response.
 
@@ -69,6 +70,7 @@ def test_no_process_of_a_jail_ever_holds_the_secret(attack: Attack, home: Daemon
     attack.control("the request waits still", "running", home.must("GET", f"/v1/runs/{asked.body['run_id']}")["status"])
 
 
+@pytest.mark.abuse_case("S2")
 def test_no_file_of_the_home_holds_the_secret_in_the_clear(
     attack: Attack, home: DaemonHome, upstream: CountingServer
 ) -> None:
@@ -80,6 +82,7 @@ def test_no_file_of_the_home_holds_the_secret_in_the_clear(
             attack.denied(f"in {path.relative_to(home.path)}", [], [form for form in FORMS if form in data])
 
 
+@pytest.mark.abuse_case("S3")
 def test_the_daemons_environment_memory_and_files_cannot_be_read(attack: Attack, home: DaemonHome) -> None:
     """The daemon's environment, memory and open files belong to root, as it is undumpable, proc_pid(5); its arguments
     hold no secret.

@@ -150,6 +150,7 @@ def _check_that_it_shows(scene: Scene) -> None:
     assert KEY.decode() in scene.read("stream", host="localhost", port=scene.upstream.port)
 
 
+@pytest.mark.abuse_case("E36")
 @pytest.mark.parametrize("action", ["own", "strange"])
 def test_a_stored_credential_is_masked_for_every_connector(attack: Attack, scene: Scene, action: str) -> None:
     """Neither the owner's request without a credential, the first of its step, nor another connector gets it, in any
@@ -163,6 +164,7 @@ def test_a_stored_credential_is_masked_for_every_connector(attack: Attack, scene
         attack.control("the answer came, with stars, or was refused for what is in it", True, masked in seen)
 
 
+@pytest.mark.abuse_case("E38")
 @pytest.mark.parametrize("action", ["own", "strange"])
 def test_a_request_for_part_of_a_response_gets_the_whole_one(attack: Attack, scene: Scene, action: str) -> None:
     """The whole response comes instead, scrubbed, and the service has seen no Range."""
@@ -174,6 +176,7 @@ def test_a_request_for_part_of_a_response_gets_the_whole_one(attack: Attack, sce
     attack.control("the whole answer", ("200", True), (seen[:3], "*" * len(KEY) in seen))
 
 
+@pytest.mark.abuse_case("E37")
 def test_a_stream_to_where_a_credential_is_bound_is_denied(attack: Attack, scene: Scene) -> None:
     """The error has its reason; before the credential was bound the same stream showed it."""
     error = scene.refused("stream", host="localhost", port=scene.upstream.port)
@@ -184,6 +187,7 @@ def test_a_stream_to_where_a_credential_is_bound_is_denied(attack: Attack, scene
     attack.control("HTTP", "200", scene.read("strange")[:3])
 
 
+@pytest.mark.abuse_case("E36")
 def test_a_locked_vault_prevents_requests_to_the_service(attack: Attack, scene: Scene) -> None:
     """Both connectors' requests and a stream are refused; when the vault is open again, requests succeed."""
     scene.service.shows, before = "as it is", len(scene.service.heard)
@@ -198,6 +202,7 @@ def test_a_locked_vault_prevents_requests_to_the_service(attack: Attack, scene: 
     attack.control("open again", True, "*" * len(KEY) in scene.read("strange"))
 
 
+@pytest.mark.abuse_case("E36")
 def test_a_replaced_secret_is_still_masked(attack: Attack, scene: Scene) -> None:
     """Both the old secret and the new one are masked, also after the vault was locked in between and the binding revoked."""
     scene.service.shows = "as it is"
@@ -214,6 +219,7 @@ def test_a_replaced_secret_is_still_masked(attack: Attack, scene: Scene) -> None
     attack.control("what was never bound", True, "another-text-of-the-service" in scene.read("strange"))
 
 
+@pytest.mark.abuse_case("E36")
 def test_a_key_of_the_gateway_is_masked_in_responses(attack: Attack, scene: Scene) -> None:
     """The settings name it, although no binding does: it is masked as soon as they do, and in a daemon that starts with them."""
     home, service, host = scene.home, scene.service, f"localhost:{scene.upstream.port}"

@@ -42,6 +42,7 @@ RUNS = 30
 SWAPS = 100_000
 
 
+@pytest.mark.abuse_case("F6")
 def test_only_verified_bytes_run_while_the_file_is_being_replaced(attack: Attack, tmp_path: Path) -> None:
     """The file is replaced and restored a hundred thousand times while it runs: either the pinned program ran, or the run
     is hash_mismatch.
@@ -80,6 +81,7 @@ def test_only_verified_bytes_run_while_the_file_is_being_replaced(attack: Attack
         attack.denied("the other bytes for good", "hash_mismatch", _ran(home))
 
 
+@pytest.mark.abuse_case("F9")
 def test_a_link_in_the_place_of_a_pinned_file_is_refused(attack: Attack, tmp_path: Path) -> None:
     """The link leads to the very same bytes, in the place of the file or of its folder."""
     with daemon_home() as home:

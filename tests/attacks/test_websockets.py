@@ -68,6 +68,7 @@ STREAMS: Final = {
 }  # fmt: skip
 
 
+@pytest.mark.abuse_case("X1")
 def test_an_invalid_websocket_frame_ends_its_own_run_with_a_reason(attack: Attack, hostile: HostileHome) -> None:
     """The failure is connector_runtime_error with the reason; the daemon serves the same connector right after it."""
     for name, (source, words) in STREAMS.items():
@@ -89,6 +90,7 @@ HANDSHAKES: Final = {
 }
 
 
+@pytest.mark.abuse_case("X2")
 def test_a_handshake_contains_only_checked_fields(
     attack: Attack, hostile: HostileHome, server: WebSocketServer
 ) -> None:
@@ -126,6 +128,7 @@ FLOODS: Final = {
 }  # fmt: skip
 
 
+@pytest.mark.abuse_case("X3")
 @pytest.mark.slow
 def test_floods_by_websocket_end_by_a_limit_while_others_run(
     attack: Attack, hostile: HostileHome, server: WebSocketServer

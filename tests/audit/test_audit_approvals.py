@@ -28,7 +28,7 @@ from aileron.model.shares import PERSON
 from tests.audit.conftest import START_S, Clock, an_invocation
 from tests.support.answers import as_json
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.abuse_case("R4")]
 
 Types = Callable[..., list[str]]
 _SHARE = 400

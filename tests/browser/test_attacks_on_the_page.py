@@ -54,6 +54,7 @@ def cookie_of(browser: Browser) -> str:
 # Pages of elsewhere
 
 
+@pytest.mark.abuse_case("D28")
 def test_a_form_sent_by_another_page_decides_nothing(home: DaemonHome, chromium: Browser) -> None:
     """The cookie is sent, because all ports of localhost are one site; the form's foreign Origin is refused."""
     asked = home.asked("mild")
@@ -76,6 +77,7 @@ def test_a_form_sent_by_another_page_decides_nothing(home: DaemonHome, chromium:
     chromium.wait(lambda: "denied" if "Denied" in chromium.text(".verdict") else "", "not denied")
 
 
+@pytest.mark.abuse_case("D28")
 def test_a_foreign_pages_script_can_neither_read_pages_nor_send_decisions(home: DaemonHome, chromium: Browser) -> None:
     """Fetches with and without CORS fail, also for updates; the same fetch from the page itself succeeds."""
     asked = home.asked("mild")
@@ -100,6 +102,7 @@ def test_a_foreign_pages_script_can_neither_read_pages_nor_send_decisions(home: 
     assert state(home, asked) == "pending_approval"
 
 
+@pytest.mark.abuse_case("D28")
 def test_another_page_can_neither_frame_the_page_nor_hold_its_window(home: DaemonHome, chromium: Browser) -> None:
     """A frame stays empty, against clickjacking, and a page that opened the window has no reference to it."""
     asked = home.asked("mild")
@@ -130,6 +133,7 @@ def test_another_page_can_neither_frame_the_page_nor_hold_its_window(home: Daemo
     assert state(home, asked) == "pending_approval"
 
 
+@pytest.mark.abuse_case("D28")
 def test_a_host_name_rebound_to_this_machine_is_refused(home: DaemonHome, chromium: Browser) -> None:
     """The name's pages would have the attacker's own origin and could read everything; the page's own names are served."""
     unlocked(chromium, home)
@@ -166,6 +170,7 @@ def shows(browser: Browser, home: DaemonHome, path: str = "") -> str:
     return browser.text("h1")
 
 
+@pytest.mark.abuse_case("D38")
 @pytest.mark.parametrize("script", ["/worker.js", "/some/where/worker.js", "/v1/worker.js"])
 def test_an_earlier_programs_service_worker_removes_itself_on_update(
     chromium: Browser, upstream: CountingServer, script: str
@@ -188,6 +193,7 @@ def test_an_earlier_programs_service_worker_removes_itself_on_update(
         assert chromium.script(_WORKERS) == 0
 
 
+@pytest.mark.abuse_case("D38")
 def test_another_programs_workers_and_cached_pages_are_cleared_before_unlocking(
     chromium: Browser, upstream: CountingServer
 ) -> None:
@@ -241,6 +247,7 @@ def stolen(port: int, cookie: str) -> list[str]:
     return subprocess.run(words, capture_output=True, text=True, timeout=60, check=True).stdout.splitlines()
 
 
+@pytest.mark.abuse_case("D26")
 def test_a_cookie_sent_to_another_server_on_localhost_is_useless(home: DaemonHome, chromium: Browser) -> None:
     """Cookies are not bound to ports: a server that has the person open its own /approvals is sent the cookie.
 
@@ -263,6 +270,7 @@ def test_a_cookie_sent_to_another_server_on_localhost_is_useless(home: DaemonHom
     assert "its cookie came from another program than this browser" in chromium.text(".note")
 
 
+@pytest.mark.abuse_case("D26")
 def test_files_of_the_browsers_profile_cannot_unlock_the_page(home: DaemonHome, chromium: Browser) -> None:
     """The profile has neither the passphrase nor what was shown, and no cookie; the live cookie is refused to another process."""
     asked = home.asked("say", {"text": "the-shown-argument-of-this-question"})

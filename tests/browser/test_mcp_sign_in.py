@@ -83,6 +83,7 @@ def signed_in(browser: Browser, running: subprocess.Popen[str], account: str) ->
     return out + err
 
 
+@pytest.mark.abuse_case("O23")
 def test_an_mcp_server_that_needs_a_sign_in_is_imported_and_used(
     notes: Notes, browser: Browser, tmp_path: Path
 ) -> None:

@@ -269,6 +269,7 @@ def test_the_person_chooses_among_several_passkeys_by_name(home: DaemonHome, chr
 # What does not
 
 
+@pytest.mark.abuse_case("D36")
 def test_a_device_that_does_not_verify_its_user_cannot_unlock_or_decide(home: DaemonHome, browser: Browser) -> None:
     """The browser refuses, and so does the daemon if a script requests less; once verified, both succeed."""
     chromium = browser
@@ -297,6 +298,7 @@ def test_a_device_that_does_not_verify_its_user_cannot_unlock_or_decide(home: Da
         seen(chromium, ".verdict", "Denied")
 
 
+@pytest.mark.abuse_case("D36")
 def test_an_assertion_made_for_a_page_of_another_port_is_refused(home: DaemonHome, chromium: Browser) -> None:
     """Browsers let every port of localhost use the passkey, so another page gets an assertion for this challenge."""
     given(chromium, home)
@@ -318,6 +320,7 @@ def test_an_assertion_made_for_a_page_of_another_port_is_refused(home: DaemonHom
     seen(chromium, ".verdict", "Denied")
 
 
+@pytest.mark.abuse_case("D36")
 def test_an_assertion_for_one_question_is_refused_for_another(home: DaemonHome, chromium: Browser) -> None:
     """An assertion does not serve for another decision either; for its own question it is accepted, once."""
     given(chromium, home)
@@ -341,6 +344,7 @@ def test_an_assertion_for_one_question_is_refused_for_another(home: DaemonHome, 
     seen(chromium, ".verdict", "Denied")
 
 
+@pytest.mark.abuse_case("D36")
 def test_a_revoked_passkey_unlocks_and_decides_nothing(home: DaemonHome, chromium: Browser) -> None:
     """Earlier signatures are refused, and its unlocked pages are locked. The page has a form to revoke a passkey."""
     key_id = given(chromium, home)
@@ -370,6 +374,7 @@ def test_a_revoked_passkey_unlocks_and_decides_nothing(home: DaemonHome, chromiu
     assert of_kind(home, "page.locked")[-1]["reason"] == "passkey"
 
 
+@pytest.mark.abuse_case("D36")
 def test_a_passkey_may_deny_what_it_may_not_approve(home: DaemonHome, chromium: Browser) -> None:
     """The page shows no approval for another passkey and refuses one that is sent all the same; a denial is accepted."""
     given(chromium, home)
@@ -389,6 +394,7 @@ def test_a_passkey_may_deny_what_it_may_not_approve(home: DaemonHome, chromium: 
     assert not chromium.has("form.add")  # it takes the approver's own key
 
 
+@pytest.mark.abuse_case("D37")
 def test_another_process_cannot_use_the_cookie_of_a_passkey_session(home: DaemonHome, chromium: Browser) -> None:
     """The process has the cookie and the form's token, and still sees and decides nothing and gets no challenge."""
     given(chromium, home)

@@ -34,6 +34,7 @@ def provider(known: Known, tmp_path: Path) -> Iterator[Provider]:
         yield running
 
 
+@pytest.mark.abuse_case("O21")
 def test_a_sign_in_registers_a_client_whose_tokens_are_for_one_service(
     provider: Provider, browser: Browser, tmp_path: Path
 ) -> None:

@@ -309,6 +309,7 @@ def test_the_second_step_is_inactive_for_a_moment_after_gaining_focus(home: Daem
     chromium.wait(lambda: "so" if chromium.text(".verdict") == "✓ done" else "", "not approved")
 
 
+@pytest.mark.abuse_case("D38")
 def test_a_page_is_cleared_when_the_daemon_is_gone(upstream: CountingServer, chromium: Browser) -> None:
     """Neither question nor button stays. The page loads nothing by itself: another program may have the port."""
     with paged_home(upstream) as own:

@@ -123,6 +123,7 @@ def test_discarded_changes_are_gone(aside: Aside) -> None:
     assert not aside.kept.upper.exists()
 
 
+@pytest.mark.abuse_case("CP5")
 def test_large_changes_are_not_applied_without_large(tmp_path: Path) -> None:
     """The list and the question name the size of a 3 GiB hole: --yes alone does not write it; --large does."""
     aside = Aside(tmp_path)

@@ -118,6 +118,7 @@ def _set_back(root: Path) -> None:
     os.utime(root / "README", (1, 1))
 
 
+@pytest.mark.abuse_case("CL1")
 @pytest.mark.parametrize(
     ("name", "agent"),
     [
@@ -137,6 +138,7 @@ def test_no_way_to_change_a_file_hides_it(
     assert listed(changes)["README"] == "changed", name
 
 
+@pytest.mark.abuse_case("CL1")
 def test_swapped_folders_are_changed_with_all_files_in_them(project: Path, cells: Path) -> None:
     """The files keep their names and times when two folders change places: only the folders differ."""
     for name in ("one", "two"):
@@ -169,6 +171,7 @@ def test_a_file_that_changed_its_kind_says_what_it_was(project: Path, cells: Pat
     assert listed(changes)["docs/a.md"] == listed(changes)["docs/b.md"] == "removed"
 
 
+@pytest.mark.abuse_case("CL3")
 def test_a_folder_made_unreadable_is_listed(project: Path, cells: Path) -> None:
     """An ordinary user sees that it cannot be read; root reads it, and its files are listed."""
 
@@ -213,6 +216,7 @@ def test_git_data_is_counted_and_files_that_git_obeys_are_listed(project: Path, 
     assert [found.detail for found in one(changes, ".git/config").executes] == ["core.fsmonitor, alias.st"]
 
 
+@pytest.mark.abuse_case("CL2")
 def test_an_executable_among_git_objects_is_listed(project: Path, cells: Path) -> None:
     """A program could be hidden where no person looks; the file that names other places of objects is listed too."""
 
@@ -227,6 +231,7 @@ def test_an_executable_among_git_objects_is_listed(project: Path, cells: Path) -
     assert found == {".git/objects/ab/tool": ["executable"], ".git/objects/info/alternates": ["git elsewhere"]}
 
 
+@pytest.mark.abuse_case("CL2")
 def test_a_bare_repository_in_any_folder_is_recognized(project: Path, cells: Path) -> None:
     """Git reads the configuration and hooks of a bare repository in a folder of any name."""
 
@@ -598,6 +603,7 @@ def test_a_truncated_time_stamp_counts_as_late_as_possible(ctime: int, start: in
     assert is_since(ctime, start) is is_new
 
 
+@pytest.mark.abuse_case("CL1")
 def test_a_clock_that_was_set_back_hides_no_change(tmp_path: Path) -> None:
     """The start moves back by the difference between the two clocks; a clock that was set forward moves nothing."""
     now = Moment.of(str(tmp_path))
@@ -638,6 +644,7 @@ def test_files_beyond_the_bound_count_as_changed(project: Path, cells: Path) -> 
     assert any("not every name" in note for note in listing.notes)
 
 
+@pytest.mark.abuse_case("CL3")
 def test_a_tree_that_is_too_deep_is_noted(project: Path, cells: Path) -> None:
     """The depth exceeds descriptors and paths: there is no error, and the tree is not silently omitted."""
 
@@ -674,6 +681,7 @@ def test_a_hundred_thousand_files_are_all_read() -> None:
 # What is reported and kept
 
 
+@pytest.mark.abuse_case("CL4")
 def test_hostile_names_are_harmless_and_kept_exactly(project: Path, cells: Path) -> None:
     """The names have line ends, escapes, marks that reverse text, and bytes that are not UTF-8."""
     names = [b"a\nerror: fine", b"\x1b[2Jclear", "\u202egpj.exe".encode(), b"\xff\xfe", b"x" * 255]
@@ -695,6 +703,7 @@ def test_hostile_names_are_harmless_and_kept_exactly(project: Path, cells: Path)
     assert "\x1b" not in said
 
 
+@pytest.mark.abuse_case("CL3")
 def test_a_summary_fits_on_a_screen_and_shows_every_kind(project: Path, cells: Path) -> None:
     """The agent made a thousand executables and one hook."""
 
@@ -891,6 +900,7 @@ def test_compiled_modules_of_all_folders_are_one_line(project: Path, cells: Path
     assert changes.executing == 2
 
 
+@pytest.mark.abuse_case("CL8")
 @pytest.mark.parametrize("how", ["mark", "ignore"])
 def test_an_agent_cannot_hide_files_by_a_marker(project: Path, cells: Path, how: str) -> None:
     """A marker in a folder that had none before hides nothing; nor does a file that git ignores."""
@@ -909,6 +919,7 @@ def test_an_agent_cannot_hide_files_by_a_marker(project: Path, cells: Path, how:
     assert [found.kind for found in one(changes, "src/lib/Makefile").executes] == ["make"]
 
 
+@pytest.mark.abuse_case("CL8")
 def test_many_files_of_one_kind_hide_none_of_another(project: Path, cells: Path) -> None:
     """The list is bounded for each kind: a later kind is still there."""
 

@@ -34,6 +34,7 @@ def test_the_page_has_the_table_of_kinds() -> None:
     assert shown == {kind: (rule.files, rule.reason) for kind, rule in KINDS.items()}
 
 
+@pytest.mark.abuse_case("CL2", "CL8")
 @pytest.mark.parametrize(
     ("path", "kind"),
     [
@@ -196,6 +197,7 @@ def test_a_package_shows_its_scripts(content: bytes | None, shown: list[tuple[st
     assert found("package.json", content) == shown
 
 
+@pytest.mark.abuse_case("CL2")
 @pytest.mark.parametrize(
     ("content", "keys"),
     [

@@ -113,6 +113,7 @@ def test_a_folder_is_never_renamed_by_a_redirect(aside: Aside) -> None:
     assert aside.failed == {0: errno.EXDEV}
 
 
+@pytest.mark.abuse_case("CL6")
 def test_an_agent_cannot_forge_the_kernels_marks(aside: Aside) -> None:
     """The marks are a device that means removed, and attributes that hide files below or name a folder elsewhere."""
     aside.agent(
@@ -129,6 +130,7 @@ def test_an_agent_cannot_forge_the_kernels_marks(aside: Aside) -> None:
     assert listed(aside) == {"docs/real": "made"}
 
 
+@pytest.mark.abuse_case("CL6")
 def test_an_unknown_overlay_attribute_is_refused(aside: Aside) -> None:
     """Another kernel could write it: its file has no contents of its own, or its folder is elsewhere."""
     aside.agent([["write", "a", "x", 0o644], ["write", "src/main.py", "x", 0o644]])
@@ -475,6 +477,7 @@ def test_applying_continues_after_a_kill_at_any_point(tmp_path: Path) -> None:
 # Attacks
 
 
+@pytest.mark.abuse_case("CL5")
 def test_no_link_in_the_project_is_written_through(aside: Aside, tmp_path: Path) -> None:
     """A folder, at the end of a path or on its way, became a link to the person's keys; the keys stay, even by force."""
     keys = tmp_path / "ssh"
@@ -497,6 +500,7 @@ def test_no_link_in_the_project_is_written_through(aside: Aside, tmp_path: Path)
     assert forced.refused == ()
 
 
+@pytest.mark.abuse_case("CL5")
 def test_a_link_swapped_in_at_the_last_moment_is_not_followed(
     aside: Aside, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -560,6 +564,7 @@ def test_a_file_saved_at_the_last_moment_is_not_overwritten(
     assert not [file for file in os.listdir(aside.project) if file.endswith(".tmp")]
 
 
+@pytest.mark.abuse_case("CL5")
 def test_links_in_the_upper_folder_are_applied_as_links(aside: Aside, tmp_path: Path) -> None:
     """They are made, not followed, and reported as leading out."""
     secret = tmp_path / "secret"
@@ -574,6 +579,7 @@ def test_links_in_the_upper_folder_are_applied_as_links(aside: Aside, tmp_path: 
     assert os.readlink(aside.project / "docs") == str(tmp_path / "home")
 
 
+@pytest.mark.abuse_case("CL5")
 def test_a_hard_link_to_a_file_outside_is_not_written_through(aside: Aside, tmp_path: Path) -> None:
     """The person has the same file elsewhere: the new file takes the name in the project, and the other keeps its contents."""
     (tmp_path / "outside").write_text("outside")
@@ -586,6 +592,7 @@ def test_a_hard_link_to_a_file_outside_is_not_written_through(aside: Aside, tmp_
     assert (tmp_path / "outside").read_text() == "outside"
 
 
+@pytest.mark.abuse_case("CL7")
 def test_special_bits_and_special_files_are_not_applied(aside: Aside) -> None:
     """A program loses its set-user-ID bit, and a pipe and a socket are refused with a reason and stay aside."""
     changes = aside.session(
@@ -599,6 +606,7 @@ def test_special_bits_and_special_files_are_not_applied(aside: Aside) -> None:
     assert discard(aside.kept).left == 0
 
 
+@pytest.mark.abuse_case("CL4")
 def test_hostile_names_are_applied_exactly_and_shown_harmlessly(aside: Aside) -> None:
     """Line ends and escapes are names like others."""
     names = ["a\nerror: fine", "\x1b[2J", "-rf", "..."]
@@ -733,6 +741,7 @@ def test_the_list_of_a_session_is_available_while_it_runs(aside: Aside) -> None:
     assert [change.path for change in during.entries] == ["a"]
 
 
+@pytest.mark.abuse_case("CP5")
 def test_holes_in_files_stay_holes(aside: Aside) -> None:
     """Gigabytes of holes use no disk space: before data, between, behind, alone; and the data is in its place."""
     gib = 1 << 30

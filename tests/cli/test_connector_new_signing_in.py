@@ -110,6 +110,7 @@ def files_with(folder: Path, *values: str) -> list[Path]:
     return [path for path in files if any(value.encode() in path.read_bytes() for value in values)]
 
 
+@pytest.mark.abuse_case("O23")
 def test_the_authors_sign_in_stores_the_servers_oauth_metadata_in_the_manifest(
     aileron: Command, home: Path, tmp_path: Path, world: World
 ) -> None:
@@ -244,6 +245,7 @@ urllib.request.urlopen(f"{asked['redirect_uri']}?{back}", timeout=30)
 """
 
 
+@pytest.mark.abuse_case("O23")
 def test_a_token_that_the_server_refuses_is_revoked(aileron: Command, tmp_path: Path, world: World) -> None:
     """The error names the scopes that the server requires beyond the requested ones."""
     world.accepts = "another"

@@ -115,6 +115,7 @@ def linked(path: Path, target: Path) -> None:
     path.symlink_to(target)
 
 
+@pytest.mark.abuse_case("D42")
 @pytest.mark.parametrize("when", ["before", "while it is asked"])
 def test_doctor_fix_follows_no_link_in_place_of_a_directory(
     aileron: Command, broken: Path, tmp_path: Path, when: str
@@ -139,6 +140,7 @@ def test_doctor_fix_follows_no_link_in_place_of_a_directory(
     assert stat.S_IMODE((broken / "logs").stat().st_mode) == 0o700
 
 
+@pytest.mark.abuse_case("D42")
 def test_doctor_fix_follows_no_link_in_a_parent_directory(aileron: Command, home: Path, tmp_path: Path) -> None:
     """The parent leads elsewhere. Positive control: the same command repairs a directory in its proper place."""
     home.mkdir(mode=0o700)
@@ -157,6 +159,7 @@ def test_doctor_fix_follows_no_link_in_a_parent_directory(aileron: Command, home
     assert (link.code, "symbolic link" in link.out) == (1, True), link
 
 
+@pytest.mark.abuse_case("D42")
 @pytest.mark.parametrize(
     ("put", "why"),
     [

@@ -17,6 +17,8 @@ from tests.support.hostile_text import (
     assert_no_line_begins,
 )
 
+pytestmark = pytest.mark.abuse_case("T2")
+
 OURS = ("  fix: curl", "Approve? [y/N] yes", "Approver's passphrase", "signed by", "ALLOWS MORE: ")
 """Starts of lines that none of these texts may produce."""
 LATER = "2036-11-21T04:00:00.000Z"
@@ -162,6 +164,7 @@ def test_hostile_text_in_every_kind_of_question_is_escaped(fake: FakeDaemon, ail
         assert_harmless(aileron("approval", "show", "a").out.replace("\t", ""))
 
 
+@pytest.mark.abuse_case("T5")
 def test_hostile_text_around_a_runs_plan_is_escaped(fake: FakeDaemon, aileron: Command) -> None:
     """Conversation, difference, edits and preview must not look like output of Aileron or the person's own words."""
     text = EVERYTHING

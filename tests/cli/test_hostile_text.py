@@ -23,6 +23,8 @@ from tests.support.hostile_text import (
     hostile,
 )
 
+pytestmark = pytest.mark.abuse_case("T1")
+
 # The functions
 
 
@@ -149,6 +151,7 @@ def test_json_output_is_ascii(fake: FakeDaemon, aileron: Command, text: str) -> 
     assert piped.json["result"] == json.loads(shown.out)["result"] == text
 
 
+@pytest.mark.abuse_case("T5")
 @hostile
 def test_a_hostile_failure_is_escaped_and_cannot_look_like_ailerons_own_output(
     fake: FakeDaemon, aileron: Command, text: str
@@ -165,6 +168,7 @@ def test_a_hostile_failure_is_escaped_and_cannot_look_like_ailerons_own_output(
     assert piped.count("\n  why: ") == 1
 
 
+@pytest.mark.abuse_case("T5")
 @pytest.mark.parametrize(
     "message", ["x; run `aileron vault lock`", "x: aileron approver reset", "it ended; `aileron daemon stop` helps"]
 )

@@ -55,6 +55,7 @@ def test_a_connector_is_installed_after_the_person_agrees(aileron: Command, publ
     assert (again.code, "is already installed with this content" in again.err) == (0, True)
 
 
+@pytest.mark.abuse_case("B19")
 def test_installing_without_a_terminal_requires_yes(aileron: Command, publisher: Publisher, home: DaemonHome) -> None:
     """The error names --yes, and no fetched file remains."""
     publisher.connector("1.0.0")
@@ -68,6 +69,7 @@ def test_installing_without_a_terminal_requires_yes(aileron: Command, publisher:
     assert (done.code, f"verified: {KEY.public.fingerprint}" in done.err) == (0, True)
 
 
+@pytest.mark.abuse_case("B19")
 def test_install_refuses_a_connector_whose_hash_differs_from_the_given_one(
     aileron: Command, publisher: Publisher
 ) -> None:
@@ -110,6 +112,7 @@ def test_an_artifact_that_cannot_be_fetched_is_reported(
     assert (said.code, says in said.err) == (code, True), said.err
 
 
+@pytest.mark.abuse_case("B19")
 def test_a_wrong_signature_is_refused_even_with_yes(aileron: Command, publisher: Publisher) -> None:
     """An unsigned version is installed with a warning in capitals if a key of its publisher is trusted."""
     publisher.connector("1.0.0", key=OTHER)

@@ -81,6 +81,7 @@ def test_a_value_that_makes_no_readable_table_is_shown_as_json(fake: FakeDaemon,
     assert at_terminal(aileron) == json.dumps(value, indent=2) + "\n"
 
 
+@pytest.mark.abuse_case("R10")
 def test_a_table_that_is_too_wide_is_rejected_without_reading_every_character() -> None:
     """A result may have any length: here every column is equally long, and there are as many as allowed."""
     calls = Counter[str]()
@@ -104,6 +105,7 @@ def test_rows_beyond_fifty_are_counted_and_not_shown(fake: FakeDaemon, aileron: 
     assert at_terminal(aileron).splitlines()[-1] == "49"
 
 
+@pytest.mark.abuse_case("T7")
 def test_hostile_text_stays_in_its_column(fake: FakeDaemon, aileron: Command) -> None:
     """Control characters are escaped; a line end starts no row, and spaces start no column."""
     result(fake, [{"name\x1b[2J": "a\nerror: no\r\x1b[2K", "b": "x" + " " * 30 + "y"}])
@@ -119,6 +121,7 @@ _SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False
 _RECORDS = st.lists(st.dictionaries(st.text(max_size=12), _SCALARS, max_size=6), max_size=5)
 
 
+@pytest.mark.abuse_case("T7")
 @given(_RECORDS, st.integers(0, 200))
 def test_no_line_is_wider_than_the_terminal(records: list[dict[str, Any]], width: int) -> None:
     """Lines have no hidden characters either, and every record has a line or is counted as missing."""

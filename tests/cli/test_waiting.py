@@ -127,6 +127,7 @@ def test_an_interrupt_removes_the_progress_line(fake: FakeDaemon, home: Path) ->
         assert "reading" not in at.text
 
 
+@pytest.mark.abuse_case("R10")
 def test_a_paused_terminal_does_not_delay_the_command(fake: FakeDaemon, home: Path, tmp_path: Path) -> None:
     """Ctrl-S stops the line, not the run: the result goes to its file, and the command ends."""
     end = slow(fake, {"status": "completed", "result": "done with it"}, number=1, done=1, message="reading")
@@ -157,6 +158,7 @@ def test_a_run_that_becomes_a_question_removes_the_progress_line(fake: FakeDaemo
 _NUMBERS = st.none() | st.integers() | st.floats() | st.booleans()
 
 
+@pytest.mark.abuse_case("T8")
 @given(st.text(max_size=99), _NUMBERS, _NUMBERS, st.text(max_size=300) | st.just(EVERYTHING), st.integers(10, 200))
 def test_any_progress_report_becomes_one_escaped_line_that_fits(
     name: str, done: Any, total: Any, message: str, columns: int

@@ -176,6 +176,7 @@ def test_a_bundle_has_only_the_commits_that_the_caller_lacks(
     assert unknown.message == f"the server does not have {'1' * 40}; leave it out of known"
 
 
+@pytest.mark.abuse_case("LG5")
 def test_a_missing_repository_ref_or_file_is_reported(host: GitHost) -> None:
     """An empty repository and a folder in place of a file are among the cases."""
     asked = [
@@ -253,6 +254,7 @@ def test_new_branches_and_first_commits_need_the_argument_new_branch(host: GitHo
     assert tip(repositories, repository="empty.git") == begun["to"]
 
 
+@pytest.mark.abuse_case("LG5")
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -375,6 +377,7 @@ def test_a_repository_cannot_influence_how_its_diffs_are_shown(
     assert "+changed" in shown["diff"]
 
 
+@pytest.mark.abuse_case("LG2")
 def test_commits_of_the_branch_are_replaced_only_by_force(host: GitHost, repositories: Path, tmp_path: Path) -> None:
     """The preview lists the lost commits. Without force nothing is pushed; with it, only if the branch is as expected."""
     work = clone(repositories / "site.git", tmp_path)
@@ -399,6 +402,7 @@ def test_commits_of_the_branch_are_replaced_only_by_force(host: GitHost, reposit
     assert forced["to"] == rewritten == tip(repositories)
 
 
+@pytest.mark.abuse_case("LG5")
 def test_a_bundle_with_a_dangerous_tree_is_refused(host: GitHost, repositories: Path, tmp_path: Path) -> None:
     """A folder contains `.git`, which git would not check out and a careless client would."""
     work = clone(repositories / "site.git", tmp_path)
@@ -456,6 +460,7 @@ def lines(*packets: bytes) -> bytes:
     return b"".join(b"%04x%s" % (len(packet) + 4, packet) for packet in packets) + b"0000"
 
 
+@pytest.mark.abuse_case("LG7")
 @pytest.mark.parametrize(
     ("said", "words"),
     [
@@ -481,6 +486,7 @@ def test_a_server_that_does_not_speak_git_is_a_clear_error(
     assert failed.message.isprintable()
 
 
+@pytest.mark.abuse_case("LG7")
 def test_refs_with_unprintable_names_are_left_out(program: Path, tmp_path: Path) -> None:
     """Names with control characters or without UTF-8 and invalid ids are left out; the other refs are there."""
     said = lines(
@@ -495,6 +501,7 @@ def test_refs_with_unprintable_names_are_left_out(program: Path, tmp_path: Path)
     assert found == {"head": None, "refs": [{"name": "refs/heads/good", "id": "2" * 40}], "left_out": 0}
 
 
+@pytest.mark.abuse_case("LG6")
 def test_an_endless_list_of_refs_is_refused_as_too_large(program: Path, tmp_path: Path) -> None:
     """The server sends refs without end."""
     ref = "2" * 40 + " refs/heads/main"
@@ -507,6 +514,7 @@ def test_an_endless_list_of_refs_is_refused_as_too_large(program: Path, tmp_path
 # Its actions
 
 
+@pytest.mark.abuse_case("LG2")
 def test_only_reads_run_without_approval() -> None:
     """Each push has a read-only preview, and only one action file allows `force`."""
     actions = {

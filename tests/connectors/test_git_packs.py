@@ -111,6 +111,7 @@ def test_a_pack_written_by_git_is_read_completely(real: bytes) -> None:
     assert sorted({type(objects[object_id]).__name__ for object_id in ids}) == ["Blob", "Commit", "Tree"]
 
 
+@pytest.mark.abuse_case("LG7")
 @given(st.data())
 def test_any_bytes_are_a_pack_or_an_error(real: bytes, data: st.DataObject) -> None:
     """The bytes are arbitrary, or a real pack with some of it changed or cut and its checksum corrected."""
@@ -148,6 +149,7 @@ def test_an_invalid_pack_or_one_with_false_sizes_is_refused(data: bytes, words: 
     assert words in failure_of(data).message
 
 
+@pytest.mark.abuse_case("LG6")
 def test_a_bomb_of_zlib_or_of_deltas_is_refused() -> None:
     """64 files of 1 MiB each fit; one more does not. Nor does a small delta that makes 1 GiB, or thousands that make 1
     MiB each.
@@ -171,6 +173,7 @@ def test_a_delta_without_its_base_is_refused() -> None:
     assert failure_of(data).message == "this is not a pack of git's (UnresolvedDeltas)"
 
 
+@pytest.mark.abuse_case("LG6")
 def test_nested_folders_are_read_up_to_a_limit() -> None:
     """Each folder has ten copies of another, thirty deep: a comparison stops at its limit of visits, and a listing at its own."""
     objects = Objects()
@@ -190,6 +193,7 @@ def test_nested_folders_are_read_up_to_a_limit() -> None:
     assert len([next(listing) for _ in range(1000)]) == 1000
 
 
+@pytest.mark.abuse_case("LG6")
 def test_nested_empty_folders_are_read_up_to_a_limit() -> None:
     """The folders never lead to a file, so only the visits can be counted."""
     objects = Objects()
@@ -206,6 +210,7 @@ def test_nested_empty_folders_are_read_up_to_a_limit() -> None:
         GIT["changes"].differences(objects, None, tree.id)
 
 
+@pytest.mark.abuse_case("LG7")
 def test_malformed_objects_are_reported() -> None:
     """The pack can be read, but a tree, a commit or a tag in it cannot."""
     for kind, data in ((1, b"tree x"), (2, b"100644"), (4, b"object x")):

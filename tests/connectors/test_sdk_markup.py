@@ -46,6 +46,7 @@ HIDDEN = [
 ]
 
 
+@pytest.mark.abuse_case("T9")
 @pytest.mark.parametrize("page", HIDDEN)
 def test_hidden_text_is_separate_from_visible_text(page: str) -> None:
     """Mails hide text in many ways, to address programs and not people; each known way is tried."""

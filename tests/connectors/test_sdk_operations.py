@@ -373,6 +373,7 @@ def test_an_unreadable_annotation_is_the_connectors_mistake(run: Run) -> None:
     assert "Nowhere" in failed.message
 
 
+@pytest.mark.abuse_case("M5")
 def test_another_protocol_version_is_refused_with_a_reason(tmp_path: Path) -> None:
     """The failure names both versions."""
     with ConnectorProcess(written(tmp_path, TYPED), invoke("loose", protocol=2, a=1)) as connector:

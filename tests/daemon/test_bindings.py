@@ -76,6 +76,7 @@ def test_a_binding_shows_its_reach_and_its_users(home: DaemonHome, upstream: Cou
     assert (before["last_used_at"], after["last_used_at"] is None) == (None, False)
 
 
+@pytest.mark.abuse_case("O6")
 def test_a_connector_version_with_a_wider_reach_needs_a_rebind(
     home: DaemonHome, upstream: CountingServer, tmp_path: Path
 ) -> None:

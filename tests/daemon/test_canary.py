@@ -30,7 +30,7 @@ from tests.support.descendants import read_descendants
 from tests.support.home import DaemonHome, daemon_home
 from tests.support.upstream import Authority, Seen, Upstream, answer
 
-pytestmark = [pytest.mark.jail, pytest.mark.usefixtures("real_processes")]
+pytestmark = [pytest.mark.jail, pytest.mark.usefixtures("real_processes"), pytest.mark.abuse_case("E22", "E29")]
 
 CANARY = b"canary-/7Gq+Zw9tK0=~"
 PAIR = b"mira:" + CANARY
@@ -191,6 +191,7 @@ def live(day: Day, liar: int) -> None:
 DOORS = ("say", "crash", "blame", "die")
 
 
+@pytest.mark.abuse_case("E26")
 def test_the_canary_secret_was_sent_and_reflected(day: Day) -> None:
     """Positive control: the upstream received and reflected it many times, and connectors got asterisks instead."""
     assert day.upstream.received.count(b"Authorization: Basic " + WIRE) > 30
@@ -199,12 +200,14 @@ def test_the_canary_secret_was_sent_and_reflected(day: Day) -> None:
     assert len(masked) > 20
 
 
+@pytest.mark.abuse_case("E26")
 def test_no_response_contains_the_secret(day: Day) -> None:
     """The search covers responses, records and command output, and so everything that a connector received."""
     leaks = {what: found for what, said in day.heard if (found := find(said, CANARY, PAIR, WIRE))}
     assert leaks == {}
 
 
+@pytest.mark.abuse_case("E26")
 def test_no_file_holds_the_secret(day: Day) -> None:
     """The search covers the home with its ledger, journal, logs and vault file, and temporary files, while the daemon runs."""
     assert (day.home.path / "ledger.db").stat().st_size > 0
@@ -212,6 +215,7 @@ def test_no_file_holds_the_secret(day: Day) -> None:
     assert scan([day.home.path, day.temporary], CANARY, PAIR, WIRE) == {}
 
 
+@pytest.mark.abuse_case("E26")
 def test_no_process_shows_the_secret(day: Day) -> None:
     """The search covers command lines and environments of the daemon and its descendants, as far as they can be read."""
     daemon = psutil.Process(day.home.daemon_pid)
@@ -230,6 +234,7 @@ def _shown_by(process: psutil.Process) -> bytes:
     return content
 
 
+@pytest.mark.abuse_case("E26")
 @pytest.mark.parametrize("shape", shapes(CANARY))
 def test_the_search_finds_a_planted_secret(shape: str, tmp_path: Path) -> None:
     """Positive control: the search must find it in a file, compressed in a log, and in a page of a database."""

@@ -109,6 +109,7 @@ def reason(answer: Answer) -> tuple[str, Any]:
     return word(answer), answer.body["error"]["details"].get("reason") if answer.is_error else None
 
 
+@pytest.mark.abuse_case("B27")
 def test_a_changed_tool_is_suspended_and_runs_again_once_the_change_is_accepted(
     world: World, approver: Approver
 ) -> None:
@@ -218,6 +219,7 @@ def says(home: DaemonHome, said: dict[str, Any], action: str = "report") -> Answ
     return home.run(action, {"said": json.dumps(said)})
 
 
+@pytest.mark.abuse_case("B27")
 @pytest.mark.parametrize(
     "said",
     [

@@ -14,7 +14,7 @@ from tests.support.home import PROBE, DaemonHome, daemon_home
 from tests.support.told import error_of
 from tests.support.upstream_http import CountingServer
 
-pytestmark = pytest.mark.jail
+pytestmark = [pytest.mark.jail, pytest.mark.abuse_case("E30")]
 
 REFLECTOR = "github://aileron-tests/reflector"
 SOURCE = Path(__file__).parents[1] / "support" / "connectors" / "reflector"
@@ -72,6 +72,7 @@ def test_a_connector_without_a_binding_gets_no_secret(home: DaemonHome, upstream
     assert len(upstream.requests) == before
 
 
+@pytest.mark.abuse_case("E32")
 @pytest.mark.parametrize(
     "credential", ["oauth2", "api_key", "basic/probe/me", "basic/theirs/me", f"{PROBE}", "pw", "BASIC", "*"]
 )
@@ -97,6 +98,7 @@ def test_a_credential_is_not_sent_to_a_host_outside_its_binding(bound: DaemonHom
         assert elsewhere.requests == []
 
 
+@pytest.mark.abuse_case("E35")
 def test_a_request_beyond_the_runs_request_budget_is_refused(bound: DaemonHome, upstream: CountingServer) -> None:
     """The last request within the budget is served, as counted upstream; the error and the record name the limit."""
     before = len(upstream.requests)
@@ -136,6 +138,7 @@ def test_no_secret_is_lent_while_the_vault_is_locked(bound: DaemonHome, upstream
     assert bound.run("ask", {"credential": "basic"}).status == 200
 
 
+@pytest.mark.abuse_case("E6")
 def test_a_connector_cannot_reach_the_daemon_even_if_settings_allow_its_port(upstream: CountingServer) -> None:
     """The connector has the port in its grant and the configuration has the exception: the request is refused and on record."""
     with daemon_home() as home:

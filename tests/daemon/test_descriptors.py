@@ -46,6 +46,7 @@ def test_spare_jails_are_ended_when_no_file_descriptor_is_free(home: DaemonHome)
     assert home.run("fetch").status == 200
 
 
+@pytest.mark.abuse_case("E34")
 def test_callers_wait_while_no_file_descriptor_is_free_and_are_served_later(home: DaemonHome) -> None:
     """Other callers hold connections until no descriptor is left, and then leave. The log gets only a few lines."""
     pid, log = home.daemon_pid, home.path / "logs" / "daemon.log"
@@ -89,6 +90,7 @@ def test_sessions_survive_a_shortage_of_file_descriptors(home: DaemonHome) -> No
     assert home.run("fetch").status == 404
 
 
+@pytest.mark.abuse_case("E34")
 def test_a_run_without_a_free_file_descriptor_fails_and_is_recorded(home: DaemonHome) -> None:
     """The failure has a reason and an event; with enough descriptors the same run succeeds."""
     pid = home.daemon_pid

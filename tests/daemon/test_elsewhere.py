@@ -180,6 +180,7 @@ def test_a_token_is_sent_only_over_tls_or_loopback(elsewhere: Elsewhere, url: st
     assert f"AILERON_URL is {url!r}" in refused.stderr
 
 
+@pytest.mark.abuse_case("A32")
 def test_clients_that_never_finish_the_tls_handshake_keep_no_caller_out(elsewhere: Elsewhere) -> None:
     """The oldest silent connection is closed at the limit; a caller with a token is served, and nothing is logged about
     handshakes.

@@ -16,6 +16,7 @@ REFLECTOR = "github://aileron-tests/reflector"
 SOURCE = Path(__file__).parents[1] / "support" / "connectors" / "reflector"
 
 
+@pytest.mark.abuse_case("E12")
 def test_proxy_certificate_and_key_log_variables_do_not_affect_the_daemon(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -177,6 +177,7 @@ def test_a_fetch_that_cannot_write_its_file_does_not_affect_others(own: DaemonHo
     assert connectors(own) == ["github://acme/mail@1.0.0"]
 
 
+@pytest.mark.abuse_case("B18")
 def test_two_versions_coexist_and_an_update_shows_what_is_new(own: DaemonHome, publisher: Publisher) -> None:
     """Each action runs the version to which it is pinned; a wider manifest is shown as a difference."""
     old = publisher.connector("1.0.0", hosts=["api.example.com:443"])
@@ -241,6 +242,7 @@ def test_the_error_for_a_missing_version_lists_the_published_versions(own: Daemo
     )
 
 
+@pytest.mark.abuse_case("B15")
 def test_a_connector_version_republished_with_other_bytes_is_refused(own: DaemonHome, publisher: Publisher) -> None:
     """The audit record knows the hash even after the connector was removed. A different version is accepted."""
     was = publisher.connector("1.0.0")
@@ -258,6 +260,7 @@ def test_a_connector_version_republished_with_other_bytes_is_refused(own: Daemon
     fetched(own, "connector", "github://acme/mail@1.0.1")
 
 
+@pytest.mark.abuse_case("B15")
 def test_an_action_whose_connector_was_republished_with_other_bytes_is_refused(
     own: DaemonHome, publisher: Publisher
 ) -> None:
@@ -271,6 +274,7 @@ def test_an_action_whose_connector_was_republished_with_other_bytes_is_refused(
     assert (found, pin.hash in message, staged(own), actions(own)) == ("hash_mismatch", True, [], [])
 
 
+@pytest.mark.abuse_case("B15")
 def test_an_action_version_republished_with_other_text_is_refused(own: DaemonHome, publisher: Publisher) -> None:
     """The text of NAME@VERSION differs from the one that was installed before."""
     pin = publisher.connector("1.0.0")
@@ -309,6 +313,7 @@ def test_an_action_with_a_taken_tool_name_is_refused_before_installation(own: Da
     assert actions(own) == ["say-it@1.0.0"]
 
 
+@pytest.mark.abuse_case("B17")
 def test_the_same_action_fetched_twice_can_be_installed_twice(own: DaemonHome, publisher: Publisher) -> None:
     """Both jobs are fetched before either is installed; the second finds the connector installed."""
     source = publisher.action("say", "1.0.0", [publisher.connector("1.0.0")])
@@ -493,6 +498,7 @@ def test_verify_reports_a_connector_with_a_changed_byte(own: DaemonHome, publish
     assert "expected" in found[broken.hash]
 
 
+@pytest.mark.abuse_case("B20")
 def test_unused_connectors_are_removed_and_needed_ones_stay(own: DaemonHome, publisher: Publisher) -> None:
     """A connector is needed by a pinned action or by a pending plan of a removed action; a broken action file stops the
     removal.
@@ -523,6 +529,7 @@ def test_unused_connectors_are_removed_and_needed_ones_stay(own: DaemonHome, pub
 # With an approver
 
 
+@pytest.mark.abuse_case("B17")
 def test_an_action_with_connectors_waits_for_every_signature(
     signed: DaemonHome, publisher: Publisher, approver: Approver
 ) -> None:
@@ -548,6 +555,7 @@ def test_an_action_with_connectors_waits_for_every_signature(
     assert staged(signed) == []
 
 
+@pytest.mark.abuse_case("B17")
 @pytest.mark.parametrize("which", [0, 1])
 def test_one_denial_ends_the_whole_installation(
     signed: DaemonHome, publisher: Publisher, approver: Approver, which: int
@@ -618,6 +626,7 @@ def test_an_approved_installation_is_completed_after_a_restart(
     assert len(forge.asked) == asked
 
 
+@pytest.mark.abuse_case("B16")
 def test_fetched_artifacts_are_checked_again_on_approval(
     signed: DaemonHome, publisher: Publisher, approver: Approver
 ) -> None:
@@ -645,6 +654,7 @@ def test_fetched_artifacts_are_checked_again_on_approval(
 # Attacks and edge cases
 
 
+@pytest.mark.abuse_case("B22")
 def test_two_actions_that_share_a_connector_are_both_installed(
     signed: DaemonHome, publisher: Publisher, approver: Approver
 ) -> None:
@@ -659,6 +669,7 @@ def test_two_actions_that_share_a_connector_are_both_installed(
     assert actions(signed) == ["say@1.0.0", "shout@1.0.0"]
 
 
+@pytest.mark.abuse_case("B22")
 def test_denying_one_action_keeps_the_connector_another_needs(
     signed: DaemonHome, publisher: Publisher, approver: Approver
 ) -> None:
@@ -674,6 +685,7 @@ def test_denying_one_action_keeps_the_connector_another_needs(
     assert actions(signed) == ["shout@1.0.0"]
 
 
+@pytest.mark.abuse_case("B22")
 def test_two_requests_to_install_one_action_do_not_block_each_other(
     signed: DaemonHome, publisher: Publisher, approver: Approver
 ) -> None:
@@ -703,6 +715,7 @@ def planted(home: DaemonHome, pin: ConnectorPin, forge: ForgeServer) -> None:
     (folder / "meta.json").write_text(json.dumps(meta), encoding="utf-8")
 
 
+@pytest.mark.abuse_case("B21")
 def test_an_update_is_compared_with_the_version_that_has_consent(
     signed: DaemonHome, publisher: Publisher, approver: Approver, forge: ForgeServer
 ) -> None:
@@ -723,6 +736,7 @@ def test_an_update_is_compared_with_the_version_that_has_consent(
     )
 
 
+@pytest.mark.abuse_case("B21")
 def test_a_connector_copied_into_the_store_by_hand_still_needs_consent(
     signed: DaemonHome, publisher: Publisher, forge: ForgeServer
 ) -> None:
@@ -735,6 +749,7 @@ def test_a_connector_copied_into_the_store_by_hand_still_needs_consent(
     assert [consent["kind"] for consent in job["consents"]] == ["connector", "action_file"]
 
 
+@pytest.mark.abuse_case("B21")
 def test_an_action_file_is_no_consent_to_the_connector_that_it_names(
     signed: DaemonHome, publisher: Publisher, approver: Approver, forge: ForgeServer, tmp_path: Path
 ) -> None:
@@ -758,6 +773,7 @@ def test_an_action_file_is_no_consent_to_the_connector_that_it_names(
     assert signed.run("mine").status == 200  # the control
 
 
+@pytest.mark.abuse_case("B24")
 def test_an_update_refuses_a_connector_republished_with_other_bytes(own: DaemonHome, publisher: Publisher) -> None:
     """A version that was installed once must have the same bytes forever, also as part of an update."""
     pin = publisher.connector("1.0.0")
@@ -770,6 +786,7 @@ def test_an_update_refuses_a_connector_republished_with_other_bytes(own: DaemonH
     assert refused(fetch(own, "update", "say"))[0] == "hash_mismatch"
 
 
+@pytest.mark.abuse_case("B24")
 @pytest.mark.parametrize(
     "body", [b'[{"tag_name":"v1","x":' + b"[" * 50_000, b'[{"tag_name":"\xff\xfe"}]'], ids=["depth", "no UTF-8"]
 )
@@ -787,6 +804,7 @@ def test_an_invalid_response_of_one_forge_does_not_hide_other_updates(
     assert sum(update["problem"] is not None for update in answer.body["updates"]) == 1
 
 
+@pytest.mark.abuse_case("B25")
 def test_an_old_folder_in_staging_does_not_stop_a_fetch(own: DaemonHome, publisher: Publisher, tmp_path: Path) -> None:
     """The cleanup of old files must ignore a folder, which is no fetched file."""
     publisher.connector("1.0.0")
@@ -798,6 +816,7 @@ def test_an_old_folder_in_staging_does_not_stop_a_fetch(own: DaemonHome, publish
     fetched(own, "connector", "github://acme/mail@1.0.0")
 
 
+@pytest.mark.abuse_case("B25")
 def test_files_behind_a_linked_staging_folder_are_not_removed(
     own: DaemonHome, publisher: Publisher, tmp_path: Path
 ) -> None:
@@ -830,6 +849,7 @@ def test_sync_fetches_a_damaged_connector_again(own: DaemonHome, publisher: Publ
     assert own.run("say").status == 200
 
 
+@pytest.mark.abuse_case("B25")
 def test_a_key_from_a_file_is_not_shown_as_published_by_a_repository(signed: DaemonHome) -> None:
     """The daemon decides which source it shows, whatever the caller claims."""
     said = "keys/publisher.pub of github://acme/mail"
@@ -841,6 +861,7 @@ def test_a_key_from_a_file_is_not_shown_as_published_by_a_repository(signed: Dae
     assert shown["source"] != said
 
 
+@pytest.mark.abuse_case("B23")
 def test_an_update_of_many_lines_does_not_block_the_daemon(own: DaemonHome, publisher: Publisher) -> None:
     """Comparing these lines takes minutes: the daemon answers other requests meanwhile, and the update ends."""
     pin = publisher.connector("1.0.0")
@@ -869,6 +890,7 @@ def hard_lines(blocks: int, mark: str) -> str:
     return "\n".join(lines)
 
 
+@pytest.mark.abuse_case("B22")
 def test_failing_fetches_do_not_evict_a_ready_one(own: DaemonHome, publisher: Publisher) -> None:
     """The ready job survives twenty failures; jobs that are evicted leave nothing in staging."""
     publisher.connector("1.0.0")
@@ -885,6 +907,7 @@ def test_failing_fetches_do_not_evict_a_ready_one(own: DaemonHome, publisher: Pu
     assert len(staged(own)) <= 16
 
 
+@pytest.mark.abuse_case("B24")
 def test_a_latest_release_with_an_invalid_tag_name_is_refused(
     own: DaemonHome, forge: ForgeServer, publisher: Publisher
 ) -> None:

@@ -90,6 +90,7 @@ def test_a_locked_vault_stops_requests_even_with_the_clients_own_key(
     assert passed(gateway_home, provider, "/v1/responses", "Authorization: Bearer sk-own")
 
 
+@pytest.mark.abuse_case("A14")
 def test_no_foreign_web_page_reaches_a_model_through_the_gateway(gateway_home: DaemonHome, provider: Provider) -> None:
     """A foreign Origin or a rebound Host name gets 403 before the gateway; the port's own Origin is accepted."""
     port = port_of(gateway_home)
@@ -149,6 +150,7 @@ def decided(provider: Provider) -> Iterator[tuple[DaemonHome, Approver]]:
         yield made, approver
 
 
+@pytest.mark.abuse_case("A23")
 def test_a_changed_gateway_upstream_takes_effect_only_after_consent(
     decided: tuple[DaemonHome, Approver], provider: Provider
 ) -> None:
@@ -170,6 +172,7 @@ def test_a_changed_gateway_upstream_takes_effect_only_after_consent(
     assert not provider.is_called()
 
 
+@pytest.mark.abuse_case("A23")
 def test_an_upstream_forged_in_the_approved_settings_file_gets_no_key(
     decided: tuple[DaemonHome, Approver], provider: Provider
 ) -> None:

@@ -23,7 +23,7 @@ from tests.support.hostile_text import (
 )
 from tests.support.probed import lend_probe
 
-pytestmark = pytest.mark.jail
+pytestmark = [pytest.mark.jail, pytest.mark.abuse_case("T3")]
 
 OURS = ("  fix: curl", "Approve? [y/N] yes", "Approver's passphrase", "signed by")
 

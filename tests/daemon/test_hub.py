@@ -217,6 +217,7 @@ def test_the_error_for_a_name_missing_on_the_hub_says_what_exists(own: DaemonHom
         assert (word(said), told in said.body["error"]["message"]) == ("invalid_request", True), said.body
 
 
+@pytest.mark.abuse_case("B12")
 def test_agents_cannot_query_the_hub(own: DaemonHome, served: Served) -> None:
     """An agent's request causes no request to the Hub; the same request of a person does."""
     before = served.server.connections, len(served.server.requests)
@@ -243,6 +244,7 @@ def index(*entries: dict[str, Any]) -> bytes:
     return json.dumps({"version": 1, "entries": entries}).encode()
 
 
+@pytest.mark.abuse_case("B11")
 @pytest.mark.parametrize(
     ("data", "expected", "told"),
     [
@@ -290,6 +292,7 @@ def test_a_search_in_a_large_hub_returns_few_entries(own: DaemonHome, served: Se
     assert names(own.must("GET", "/v1/hub?text=m19999", wait_s=60)) == [("name", "hub://a/m19999")]
 
 
+@pytest.mark.abuse_case("B11")
 def test_redirects_of_a_hub_are_refused(own: DaemonHome, served: Served) -> None:
     """This holds for the index and for documents, even within one server."""
     for path, asked in (
@@ -302,6 +305,7 @@ def test_redirects_of_a_hub_are_refused(own: DaemonHome, served: Served) -> None
     assert not [seen for seen in served.server.requests if "other" in seen.target]
 
 
+@pytest.mark.abuse_case("B11")
 def test_a_document_that_differs_from_the_index_is_refused(own: DaemonHome, served: Served) -> None:
     """The document is another version's manifest, another action, too large, or invalid."""
     mail, send = f"/v1/hub/entry?name={CONNECTOR}", f"/v1/hub/entry?name={SEND}"

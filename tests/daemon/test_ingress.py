@@ -186,6 +186,7 @@ async def _lines(found: Path, count: int) -> list[str]:
     return lines()
 
 
+@pytest.mark.abuse_case("A33")
 async def test_a_passed_descriptor_that_is_not_an_exchange_is_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -205,6 +206,7 @@ async def test_a_passed_descriptor_that_is_not_an_exchange_is_closed(
     assert not [name for name in after - before if name.startswith("pipe:") or name == "/"]
 
 
+@pytest.mark.abuse_case("A32")
 async def test_unknown_callers_get_at_most_half_of_the_concurrent_exchanges(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -215,6 +217,7 @@ async def test_unknown_callers_get_at_most_half_of_the_concurrent_exchanges(
     assert lines[1:] == ["429 200", "again"]
 
 
+@pytest.mark.abuse_case("A37")
 async def test_an_ingress_process_that_was_taken_over_cannot_block_the_daemon(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -284,6 +287,7 @@ async def test_a_cells_request_gets_429_if_its_process_could_not_be_looked_up() 
     assert (b"connection", b"close") in said[0]["headers"]
 
 
+@pytest.mark.abuse_case("A35")
 async def test_the_daemon_ignores_the_address_and_scheme_that_ingress_claims(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -301,6 +305,7 @@ async def test_the_daemon_ignores_the_address_and_scheme_that_ingress_claims(
     assert seen == [("https", address), ("https", None), ("https", None)]
 
 
+@pytest.mark.abuse_case("A38")
 @pytest.mark.parametrize("speaks", [False, True])
 async def test_a_process_that_stole_ingresss_first_socket_gets_no_messages(
     speaks: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

@@ -85,6 +85,7 @@ def test_a_signed_archive_needs_a_trusted_key(own: DaemonHome, tmp_path: Path) -
     assert (trusted["authority"], trusted["key"]) == ("github://acme", KEY.public.fingerprint)
 
 
+@pytest.mark.abuse_case("B2")
 def test_a_revoked_publisher_key_is_no_longer_trusted(own: DaemonHome, tmp_path: Path) -> None:
     """Installed connectors stay, new ones are refused, and a key that is not trusted cannot be revoked."""
     for key in (KEY, OTHER):
@@ -103,6 +104,7 @@ def test_a_revoked_publisher_key_is_no_longer_trusted(own: DaemonHome, tmp_path:
     ]
 
 
+@pytest.mark.abuse_case("B3")
 def test_the_setting_require_signature_refuses_unsigned_connectors(own: DaemonHome, tmp_path: Path) -> None:
     """A source directory is refused too, because it has no signature."""
     own.configure("[connectors]\nrequire_signature = true\n")
@@ -184,6 +186,7 @@ def test_a_publishers_key_is_trusted_only_after_the_approver_signed(
     assert trust(own_home).body["new"] is False
 
 
+@pytest.mark.abuse_case("B3")
 def test_a_key_written_into_the_keyring_file_by_hand_is_not_trusted(
     own_home: DaemonHome, approver: Approver, tmp_path: Path
 ) -> None:
@@ -217,6 +220,7 @@ def test_revoking_one_key_keeps_the_authoritys_other_keys_trusted(
     assert trust(own_home).status == 202
 
 
+@pytest.mark.abuse_case("B3")
 def test_approving_a_key_fails_if_the_keyring_changed_after_the_question(
     own_home: DaemonHome, approver: Approver
 ) -> None:
@@ -230,6 +234,7 @@ def test_approving_a_key_fails_if_the_keyring_changed_after_the_question(
     assert approver.agree(own_home, trust(own_home, key=OTHER))["status"] == "completed"
 
 
+@pytest.mark.abuse_case("B3")
 def test_a_signature_is_checked_again_on_installation(own_home: DaemonHome, approver: Approver, tmp_path: Path) -> None:
     """The key is revoked between the question and the approval, so nothing is installed."""
     approver.agree(own_home, trust(own_home))

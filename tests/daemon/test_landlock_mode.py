@@ -86,6 +86,7 @@ subprocess = {may_fork}
 """
 
 
+@pytest.mark.abuse_case("J13")
 @pytest.mark.parametrize("held", ["a compiled program", "a program that starts others"])
 def test_a_connector_that_landlock_mode_cannot_confine_is_not_installed(
     weaker: DaemonHome, tmp_path: Path, held: str

@@ -186,6 +186,7 @@ def test_a_plan_for_a_read_only_login_does_not_run_after_it_became_a_writer(home
     assert (ended["status"], ended["error"]["class"]) == ("failed", "binding_failed")
 
 
+@pytest.mark.abuse_case("LP11")
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -224,6 +225,7 @@ def test_a_plan_approved_for_one_login_does_not_run_with_another(
     assert home.result(again)["status"] == "completed"
 
 
+@pytest.mark.abuse_case("LP11")
 @pytest.mark.parametrize("is_moved", [True, False], ids=["bound for another host", "not bound anew"])
 def test_a_plan_approved_for_one_host_never_uses_the_secret_of_another_host(
     home: DaemonHome, tmp_path: Path, is_moved: bool

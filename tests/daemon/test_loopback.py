@@ -124,6 +124,7 @@ def said(home: DaemonHome, line: str, where: str) -> tuple[int, bytes]:
     return int(answer.split(b" ")[1]), answer
 
 
+@pytest.mark.abuse_case("A31")
 @pytest.mark.parametrize("where", ["port", "agent.sock", "operator.sock"])
 @pytest.mark.parametrize(
     ("line", "status", "why"),
@@ -147,6 +148,7 @@ def test_an_unsupported_method_or_http_version_is_refused(
     assert said(page_home, "GET /healthz HTTP/1.0", where)[0] == 200
 
 
+@pytest.mark.abuse_case("A31")
 @pytest.mark.parametrize("path", ["/v1/actions", "/v1/nothing", "/v1/messages", "/v1/audit"])
 def test_every_response_below_v1_is_json_and_is_not_cached(page_home: DaemonHome, path: str) -> None:
     """This holds for answered and refused requests, with and without a token."""
@@ -194,6 +196,7 @@ def test_requests_to_every_loopback_name_are_served(page_home: DaemonHome, host:
     assert get(port, "/healthz", f"{host}:{port}")[0] == 200
 
 
+@pytest.mark.abuse_case("A14")
 @pytest.mark.parametrize("host", ["evil.example.com:{port}", "localhost:1", "localhost", "127.0.0.1.nip.io:{port}", ""])
 def test_a_name_that_was_rebound_to_loopback_is_refused(page_home: DaemonHome, host: str) -> None:
     """This holds for every path, whether it exists or not."""

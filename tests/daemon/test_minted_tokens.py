@@ -172,6 +172,7 @@ def test_an_expired_or_refused_minted_token_is_replaced(bound: World) -> None:
     assert bound.tokens[-1] == bound.server.access[-1] == "canary-access-token-2"
 
 
+@pytest.mark.abuse_case("O24")
 def test_no_client_secret_or_minted_token_reaches_a_jail(bound: World) -> None:
     """The service repeats the secrets in several forms; a jail's memory is searched while its connector waits, after
     it has read such a response.
@@ -230,6 +231,7 @@ def test_a_minted_token_is_discarded_when_its_secret_or_binding_changes(bound: W
     assert bound.tokens == ["canary-access-token-1", "canary-access-token-2"]
 
 
+@pytest.mark.abuse_case("O24")
 def test_only_the_supervisor_can_use_the_token_endpoint(bound: World) -> None:
     """A connector cannot request it even if its manifest names the host; other paths of the host are allowed."""
     refused = bound.ask(url=bound.server.url("/token"), credential="").body["error"]
@@ -282,6 +284,7 @@ def test_a_connector_version_with_fewer_scopes_needs_no_rebind(world: World) -> 
     assert (shown["state"], shown["suspended"]) == ("suspended", ["scope mail.delete"])
 
 
+@pytest.mark.abuse_case("O24")
 def test_a_version_that_gets_tokens_in_another_way_suspends_the_binding(bound: World) -> None:
     """The example is another client authentication; the person must rebind before the new version is served."""
     bound.ask()

@@ -28,6 +28,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     return found
 
 
+@pytest.mark.abuse_case("E13")
 @pytest.mark.parametrize(
     ("what", "reason"),
     [
@@ -55,6 +56,7 @@ def test_a_connectors_granted_host_is_looked_up_in_dns(seen: dict[str, dict[str,
     assert report["connections"] == 1
 
 
+@pytest.mark.abuse_case("E13")
 def test_a_dns_lookup_inside_a_jail_reaches_no_name_server(seen: dict[str, dict[str, Any]]) -> None:
     """A jail has no network socket, so the connector's own resolver cannot send a query."""
     assert seen["from inside the jail"]["asked"] == []

@@ -28,7 +28,7 @@ from tests.daemon.asking import PAGE, Asking, Watch
 from tests.support.hostile_text import assert_harmless, hostile
 from tests.support.waiting import give_turns, jump, wait_text_async, wait_until_async
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.abuse_case("T4")]
 
 QUICK: Final = NotifyTiming(desktop_s=20.0, settle_s=0.05, round_s=60.0)
 _SCRIPT: Final = f"""#!{sys.executable} -IS

@@ -30,7 +30,7 @@ from tests.support.hostile_text import assert_harmless, hostile
 from tests.support.upstream import CLOSE, Authority, Seen, Upstream, answer
 from tests.support.waiting import jump, wait_until_async
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.abuse_case("T4")]
 
 PASSPHRASE: Final = Secret(b"correct horse battery")
 KEY: Final = "whsec_" + base64.b64encode(b"0123456789abcdef0123456789abcdef").decode()

@@ -14,7 +14,7 @@ from aileron.model.failure import AileronError, FailureClass
 from aileron.model.preview import PreviewField
 from aileron.runs.preview import Previewed
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.abuse_case("D41")]
 
 PLAN, EDITED = "sha256:" + "1" * 64, "sha256:" + "2" * 64
 

@@ -82,6 +82,7 @@ def test_progress_is_limited_to_ten_responses_a_second(home: DaemonHome, upstrea
     ]
 
 
+@pytest.mark.abuse_case("T8")
 def test_a_connectors_progress_message_is_truncated_and_escaped(home: DaemonHome, upstream: CountingServer) -> None:
     """Every surface can show the message as it is."""
     seen, _state = watched(home, upstream, {"times": 1, "seconds": 0.1, "message": "a\x1b[2J\u202e" + 500 * "b"})

@@ -106,6 +106,7 @@ def test_a_tool_call_over_mcp_runs_like_any_other_request(home: DaemonHome) -> N
             assert (asked["type"], asked["session"], asked["scope"]) == ("run.requested", expected, "agent")
 
 
+@pytest.mark.abuse_case("A1")
 def test_an_mcp_connection_sees_only_the_questions_of_its_own_session(home: DaemonHome) -> None:
     """Another session's question does not exist for it; a second connection of the same session sees it."""
     first, second = begun_session(home), begun_session(home)
@@ -123,6 +124,7 @@ def test_an_mcp_connection_sees_only_the_questions_of_its_own_session(home: Daem
         assert again.call("cancel_action", id=waits)["status"] == "cancelled"
 
 
+@pytest.mark.abuse_case("A1")
 def test_an_open_mcp_connection_is_refused_after_its_session_ended(home: DaemonHome) -> None:
     """A call before the end is answered on the same connection."""
     begun = begun_session(home)
@@ -149,6 +151,7 @@ def test_every_call_on_an_mcp_connection_with_an_invalid_token_gets_an_error(hom
         assert local.call("give_back", text="x")["status"] == "completed"
 
 
+@pytest.mark.abuse_case("A27")
 def test_a_tool_call_cancelled_at_once_either_never_begins_or_completes(home: DaemonHome) -> None:
     """Twenty calls are cancelled in the line after them. A call that is not cancelled runs."""
     before = len(asked_for(home))

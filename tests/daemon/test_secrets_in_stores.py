@@ -347,6 +347,7 @@ def unbound(signed: Signed) -> Signed:
     return signed
 
 
+@pytest.mark.abuse_case("S4")
 def test_no_secret_is_sent_as_a_token_before_approval(unbound: Signed) -> None:
     """A reference names the server and the token to send, so it could send a password to a hostile server. After
     approval the secret is fetched.
@@ -431,6 +432,7 @@ def test_a_slow_secret_server_blocks_no_other_decision_or_run(unbound: Signed) -
         home.must("DELETE", f"/v1/secrets/{name}")
 
 
+@pytest.mark.abuse_case("S4")
 def test_an_invalid_token_name_is_refused_before_any_question(unbound: Signed) -> None:
     """A missing secret cannot be a store's token, nor can a secret that is itself kept elsewhere."""
     for token in ("nothing-here", "kept"):
@@ -438,6 +440,7 @@ def test_an_invalid_token_name_is_refused_before_any_question(unbound: Signed) -
         assert (word(got), "is no value in this vault" in got.body["error"]["message"]) == ("invalid_request", True)
 
 
+@pytest.mark.abuse_case("S5")
 def test_a_secret_replaced_while_its_question_is_pending_is_not_lent(unbound: Signed) -> None:
     """Only the value that was fetched for the question is approved."""
     assert word(unbound.keep_at("pass:probe/me", token=None)) == "ok"
@@ -456,6 +459,7 @@ def test_a_secret_replaced_while_its_question_is_pending_is_not_lent(unbound: Si
     assert (word(got), got.body["error"]["details"]["code"]) == ("binding_failed", "changed")
 
 
+@pytest.mark.abuse_case("S5")
 def test_replacing_a_secret_needs_approval_while_its_binding_is_pending(unbound: Signed) -> None:
     """Otherwise the person would approve a credential with another value than the one in the question."""
     unbound.home.must("PUT", "/v1/secrets/kept", {"value_base64": base64.b64encode(FIRST.encode()).decode()})
@@ -469,6 +473,7 @@ def test_replacing_a_secret_needs_approval_while_its_binding_is_pending(unbound:
     assert unbound.sent_by_service()[-1] == f"Basic {base64.b64encode(f'mira:{FIRST}'.encode()).decode()}"
 
 
+@pytest.mark.abuse_case("S5")
 def test_the_approver_signs_where_a_secret_is_kept(unbound: Signed) -> None:
     """The signed subject names the place; an approved binding fails if the place changed meanwhile."""
     home, at_store = unbound.home, unbound.store.at("mail/home")
@@ -492,6 +497,7 @@ def test_the_approver_signs_where_a_secret_is_kept(unbound: Signed) -> None:
     assert unbound.keep_at("pass:probe/me", token=None).status == 200
 
 
+@pytest.mark.abuse_case("S5")
 def test_replacing_a_secret_fails_if_a_binding_was_added_after_the_question(unbound: Signed) -> None:
     """The approval must name every binding that uses the secret; one that was revoked meanwhile does no harm."""
     assert word(unbound.keep_at("pass:probe/me", token=None)) == "ok"
@@ -512,6 +518,7 @@ def test_replacing_a_secret_fails_if_a_binding_was_added_after_the_question(unbo
     assert unbound.kept_at() is None
 
 
+@pytest.mark.abuse_case("S5")
 def test_a_new_approver_sees_where_secrets_are_kept(unbound: Signed) -> None:
     """The inventory has each reference, also one that was stored without a signature, for approval with the rest."""
     assert word(unbound.keep_at("pass:probe/me", token=None)) == "ok"

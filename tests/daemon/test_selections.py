@@ -132,6 +132,7 @@ class Child:
         return json.loads(self._process.stdout.readline())
 
 
+@pytest.mark.abuse_case("A43")
 def test_an_action_outside_the_selection_is_reported_as_not_installed(home: DaemonHome) -> None:
     """The API and MCP neither list, show, plan nor run it, with the error of an action that does not exist."""
     token = begin(home, only=["tag:notes"])["token"]
@@ -199,6 +200,7 @@ def test_an_invalid_selector_opens_no_session(home: DaemonHome, only: list[str])
     assert "only: " in answer.body["error"]["message"]
 
 
+@pytest.mark.abuse_case("A43")
 def test_a_sessions_selection_also_limits_its_descendants(home: DaemonHome) -> None:
     """The limits hold without the token, with another's, on the operator socket, and in a child's own session."""
     with Child(home) as child:
@@ -265,6 +267,7 @@ def test_a_session_keeps_the_limits_of_the_one_that_opened_it(home: DaemonHome) 
     assert run(home, free["token"], "give-back").status == 200
 
 
+@pytest.mark.abuse_case("A43")
 def test_a_selection_survives_a_restart(home: DaemonHome) -> None:
     """The daemon restores it from the record."""
     token = begin(home, only=["tag:notes"])["token"]

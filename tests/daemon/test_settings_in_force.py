@@ -108,6 +108,7 @@ def test_an_invalid_config_file_changes_no_setting(own_home: DaemonHome, upstrea
     assert own_home.run("open").status == 200
 
 
+@pytest.mark.abuse_case("R9")
 def test_a_config_file_that_would_block_the_daemon_is_not_read(own_home: DaemonHome) -> None:
     """The file is a FIFO without a writer, or too large; a regular file afterwards is read."""
     path = own_home.path / "config.toml"

@@ -201,6 +201,7 @@ def small(home: DaemonHome, token: str | None) -> str:
     return said(run(home, token, "give-back", text="x"))
 
 
+@pytest.mark.abuse_case("A40")
 def test_a_session_with_a_full_share_of_runs_blocks_no_other_caller(held: tuple[DaemonHome, Gate]) -> None:
     """The refusal says what to do. Other sessions, callers without a token and the person can run, and the session
     itself once a run of its own ends.
@@ -221,6 +222,7 @@ def test_a_session_with_a_full_share_of_runs_blocks_no_other_caller(held: tuple[
         assert _at_last(lambda: small(home, mine.token)) == "ran"
 
 
+@pytest.mark.abuse_case("A41")
 def test_nested_sessions_count_against_the_share_of_their_outer_session(held: tuple[DaemonHome, Gate]) -> None:
     """This holds however they are opened and whoever uses their tokens, and for calls of the process without a token. A
     session that the person opens has a share of its own.
@@ -243,6 +245,7 @@ def test_nested_sessions_count_against_the_share_of_their_outer_session(held: tu
         person.communicate()
 
 
+@pytest.mark.abuse_case("A41")
 def test_sessions_without_a_process_have_one_share_together(held: tuple[DaemonHome, Gate]) -> None:
     """They cost nothing to open. A session that names a process which its opener did not start counts as one of them."""
     home, _ = held
@@ -255,6 +258,7 @@ def test_sessions_without_a_process_have_one_share_together(held: tuple[DaemonHo
         assert small(home, other.token) == "ran"
 
 
+@pytest.mark.abuse_case("A42")
 def test_a_detached_agent_cannot_take_the_places_of_others(
     held: tuple[DaemonHome, Gate],
 ) -> None:
@@ -272,6 +276,7 @@ def test_a_detached_agent_cannot_take_the_places_of_others(
         assert said(home.run("give-back", {"text": "x"})) == "ran"
 
 
+@pytest.mark.abuse_case("A40")
 def test_approved_runs_of_one_session_do_not_delay_anothers(held: tuple[DaemonHome, Gate]) -> None:
     """Twenty approved runs of one session are queued, and another session's begins at once. The queued runs begin as
     places become free.
@@ -318,6 +323,7 @@ def test_a_free_place_goes_first_to_a_session_without_a_running_action(held: tup
         assert [home.result(question)["status"] for question in asked[:2]] == ["completed", "completed"]
 
 
+@pytest.mark.abuse_case("A40")
 def test_a_session_with_a_full_share_of_questions_blocks_no_other_caller() -> None:
     """Nested sessions count with their outer session: from the record, after it ended and after a restart."""
     with waiting_home() as (home, _), Agent(home) as mine, Agent(home) as yours:

@@ -70,6 +70,7 @@ def outcome(answer: Answer) -> tuple[Any, Any]:
     return answer.body.get("status"), (answer.body.get("error") or {}).get("class")
 
 
+@pytest.mark.abuse_case("O17")
 def test_a_binding_made_during_a_sign_in_is_not_replaced(world: World) -> None:
     """A sign-in for a free name replaces nothing; once the name is free again, it binds."""
     begun = world.begin()
@@ -84,6 +85,7 @@ def test_a_binding_made_during_a_sign_in_is_not_replaced(world: World) -> None:
     assert world.sign_in()["status"] == "done"
 
 
+@pytest.mark.abuse_case("O17")
 def test_a_binding_revoked_during_a_sign_in_stays_revoked(world: World) -> None:
     """Signing in again is for that binding only; once it is gone, nothing takes its place."""
     world.sign_in()
@@ -97,6 +99,7 @@ def test_a_binding_revoked_during_a_sign_in_stays_revoked(world: World) -> None:
     assert [secret["name"] for secret in world.home.must("GET", "/v1/secrets")["secrets"]] == ["pw"]
 
 
+@pytest.mark.abuse_case("O17")
 def test_two_pending_sign_ins_for_one_name_are_not_mixed_up(world: World, approver: Approver) -> None:
     """A person approves both: the first is bound, and the second fails without changing its account or token."""
     approver.appoint(world.home)
@@ -109,6 +112,7 @@ def test_two_pending_sign_ins_for_one_name_are_not_mixed_up(world: World, approv
     assert (world.binding()["account"], sent(world)) == ("me@example.test", OWN)
 
 
+@pytest.mark.abuse_case("O17")
 def test_a_sign_in_does_not_overwrite_a_secret_that_took_its_name_meanwhile(world: World, approver: Approver) -> None:
     """The question names where the tokens would be stored; when it is approved, another secret has that name.
 
@@ -126,6 +130,7 @@ def test_a_sign_in_does_not_overwrite_a_secret_that_took_its_name_meanwhile(worl
     assert agreed == ("failed", "invalid_request")
 
 
+@pytest.mark.abuse_case("O18")
 def test_rebinding_is_for_the_account_that_was_shown(world: World, approver: Approver) -> None:
     """The name is bound to another account while the question is pending: the approval must not apply to that."""
     signed_in_as(world, "me@example.test", OWN)
@@ -142,6 +147,7 @@ def test_rebinding_is_for_the_account_that_was_shown(world: World, approver: App
     assert world.binding()["account"] == "other@example.test"
 
 
+@pytest.mark.abuse_case("O18")
 @pytest.mark.parametrize("lie", ["account", "connector", "name", "secret", "replaces"])
 def test_a_sign_ins_tokens_are_bound_only_as_shown(world: World, approver: Approver, lie: str) -> None:
     """A question with forged text about the same tokens is approved: nothing is bound. The true question binds."""
@@ -164,6 +170,7 @@ def test_a_sign_ins_tokens_are_bound_only_as_shown(world: World, approver: Appro
     assert outcome(approver.decide(world.home, again["approval_id"])) == ("completed", None)
 
 
+@pytest.mark.abuse_case("O18")
 def test_a_sign_ins_tokens_cannot_be_stored_as_an_ordinary_secret(world: World, approver: Approver) -> None:
     """A forged question names the tokens as a secret's new value; a service would then be sent all of them."""
     assert not store(world, "own", OWN.encode()).is_error
@@ -182,6 +189,7 @@ def test_a_sign_ins_tokens_cannot_be_stored_as_an_ordinary_secret(world: World, 
     assert kept == ("completed", None)  # they are bound by their own question
 
 
+@pytest.mark.abuse_case("O18")
 def test_the_tokens_of_a_denied_sign_in_are_discarded(world: World, approver: Approver) -> None:
     """A copy of its question, forged in the place of another and approved by mistake, finds no tokens to bind."""
     approver.appoint(world.home)

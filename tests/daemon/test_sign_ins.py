@@ -120,6 +120,7 @@ def test_revoking_a_binding_also_revokes_its_tokens_at_the_provider(world: World
     assert world.ask().body["error"]["class"] == "binding_required"
 
 
+@pytest.mark.abuse_case("O5")
 def test_a_connector_cannot_use_the_token_endpoint(world: World) -> None:
     """The manifest names the endpoint's host: the run fails without a request. Other paths are allowed."""
     world.sign_in()
@@ -132,6 +133,7 @@ def test_a_connector_cannot_use_the_token_endpoint(world: World) -> None:
     assert (allowed.status, [request.path for request in world.provider.asked[before:]]) == (200, ["/elsewhere"])
 
 
+@pytest.mark.abuse_case("O6")
 def test_a_version_with_more_scopes_waits_for_a_new_sign_in(world: World) -> None:
     """Rebinding is not enough, because only the provider can grant a scope."""
     world.sign_in()

@@ -372,6 +372,7 @@ def test_a_preview_is_for_the_approver_only_and_is_signed_with_the_plan(
     assert home.must("GET", "/v1/audit/verify")["problem"] is None
 
 
+@pytest.mark.abuse_case("D41")
 def test_an_approval_of_an_outdated_preview_does_not_count(
     home: DaemonHome, approver: Approver, upstream: CountingServer
 ) -> None:

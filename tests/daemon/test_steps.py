@@ -24,6 +24,7 @@ def _connector(text: str) -> str:
     return text.split('name = "', 2)[2].split('"', 1)[0]
 
 
+@pytest.mark.abuse_case("B10")
 def test_a_step_gets_an_earlier_steps_result(home: DaemonHome) -> None:
     """The result is inserted as a value or inside a text; text in it that looks like a reference stays text."""
     add(home, 'text = "it said ${first.text}, ${first.number}"\nflag = "${first.flag}"')

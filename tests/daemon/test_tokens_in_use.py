@@ -146,6 +146,7 @@ async def test_many_refused_requests_are_served_after_one_renewal(tmp_path: Path
         assert rooms.sent.count(SECOND) == 8
 
 
+@pytest.mark.abuse_case("O7")
 async def test_a_service_that_refuses_everything_cannot_flood_the_provider(tmp_path: Path) -> None:
     """The service answers 401 to 200 requests in 8 steps: there is one renewal and one repeated request."""
     async with joined(tmp_path, lambda _seen: REFUSAL, JobTiming(fresh_s=600.0)) as rooms:
@@ -172,6 +173,7 @@ async def test_a_step_causes_at_most_one_token_renewal(tmp_path: Path) -> None:
         assert len(rooms.sent) == 63
 
 
+@pytest.mark.abuse_case("E36")
 async def test_a_token_that_could_not_be_stored_is_still_masked(tmp_path: Path) -> None:
     """The disk is full, so the token is sent from memory; later another request's response repeats it."""
     kept = [b"nothing yet"]

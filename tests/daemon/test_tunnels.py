@@ -114,6 +114,7 @@ def test_curl_in_a_cell_reaches_only_listed_hosts_through_the_proxy(
     assert home.must("GET", "/v1/audit/verify")["ok"] is True
 
 
+@pytest.mark.abuse_case("CO5")
 @pytest.mark.parametrize("by", ["another process", "a child", "no session"])
 def test_only_the_process_of_a_cell_gets_a_tunnel(
     home: DaemonHome, session: str, door: Door, upstream: Upstream, by: str
@@ -144,6 +145,7 @@ def test_only_the_process_of_a_cell_gets_a_tunnel(
     assert {(event["scope"], event["route"], event["session"]) for event in refused} == {("agent", "CONNECT", "local")}
 
 
+@pytest.mark.abuse_case("CO5")
 def test_a_session_without_a_cell_gets_no_tunnel(home: DaemonHome, door: Door, upstream: Upstream) -> None:
     """The session's own process is refused too."""
     body = {"agent": "claude", "folder": "/srv/work", "pid": os.getpid()}
@@ -154,6 +156,7 @@ def test_a_session_without_a_cell_gets_no_tunnel(home: DaemonHome, door: Door, u
     home.must("POST", f"/v1/sessions/{opened['id']}/end", {})
 
 
+@pytest.mark.abuse_case("CO6")
 def test_a_tunnel_ends_with_its_session(
     home: DaemonHome, session: str, door: Door, upstream: Upstream, authority: Authority
 ) -> None:
@@ -192,6 +195,7 @@ def test_many_silent_connections_do_not_block_a_cells_tunnels(
     assert crowd.returncode == 0
 
 
+@pytest.mark.abuse_case("CO7")
 def test_a_flood_of_refused_hosts_is_recorded_in_few_events(home: DaemonHome, session: str, door: Door) -> None:
     """Three hundred hosts are refused; the record counts those that it does not list."""
     for number in range(300):

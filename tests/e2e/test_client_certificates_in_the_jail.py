@@ -108,6 +108,7 @@ def home(request: pytest.FixtureRequest, bank: Bank, tmp_path_factory: pytest.Te
         assert [path for path, data in files.items() if any(form in data for form in bank.forms())] == []
 
 
+@pytest.mark.abuse_case("X9")
 @pytest.mark.parametrize(("host", "protocol"), [(0, "HTTP/2.0"), (1, "HTTP/1.1")])
 def test_the_server_sees_the_bound_certificate(home: DaemonHome, bank: Bank, host: int, protocol: str) -> None:
     """The certificate serves in both versions of HTTP, and no frame has the key. The next run uses the same connection."""
@@ -136,6 +137,7 @@ def test_a_connectors_own_token_is_sent_with_the_certificate(home: DaemonHome) -
     assert "CN=mira@example.test" in found["client"]
 
 
+@pytest.mark.abuse_case("X9")
 @pytest.mark.skipif(os.geteuid() != 0, reason="a jail's memory is root's to look into")
 def test_the_private_key_is_in_no_memory_below_the_daemon(home: DaemonHome, bank: Bank) -> None:
     """The search runs while a connection with the key is open. The daemon has the key, and the search finds it there."""

@@ -275,6 +275,7 @@ def test_every_kind_of_credential_is_tested() -> None:
     assert {way.kind for way in WAYS.values()} == set(get_args(CredentialKind)) - {"oauth2", "login"}
 
 
+@pytest.mark.abuse_case("X7", "S8")
 @pytest.mark.parametrize("name", WAYS)
 def test_neither_the_secret_nor_its_sent_form_reaches_the_jail(home: DaemonHome, services: Services, name: str) -> None:
     """The server echoes all it got: none is in a memory below the daemon, a frame, the output or an event."""
@@ -301,6 +302,7 @@ def test_neither_the_secret_nor_its_sent_form_reaches_the_jail(home: DaemonHome,
 _HOLDS = "import sys, time; held = sys.stdin.buffer.read(); print(len(held), flush=True); time.sleep(60)"
 
 
+@pytest.mark.abuse_case("S8")
 @pytest.mark.skipif(os.geteuid() != 0, reason="a process's memory is root's to look into")
 def test_the_search_finds_secrets_in_a_process_that_has_them(services: Services) -> None:
     """A program that was given all secrets is searched in the same way. The daemon is no control: it has them only for

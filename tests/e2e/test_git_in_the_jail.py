@@ -122,6 +122,7 @@ def test_a_repository_is_read_without_approval(office: Repositories) -> None:
     assert sending["path"] == f"git-upload-pack '{office.path()}'"
 
 
+@pytest.mark.abuse_case("LG1", "LG3")
 def test_an_approved_push_creates_the_commit_that_was_shown(office: Repositories) -> None:
     """A question pushes nothing, and a preview executes nothing that writes."""
     repositories = office.repositories
@@ -139,6 +140,7 @@ def test_an_approved_push_creates_the_commit_that_was_shown(office: Repositories
     git("fsck", "--strict", at=repositories / "site.git")
 
 
+@pytest.mark.abuse_case("LG3")
 def test_a_denied_push_leaves_the_branch_unchanged(office: Repositories) -> None:
     """The server executed nothing that could write."""
     before, sessions = tip(office.repositories), office.sshd.log.count("git-receive-pack")
@@ -151,6 +153,7 @@ def test_a_denied_push_leaves_the_branch_unchanged(office: Repositories) -> None
     assert office.sshd.log.count("git-receive-pack") == sessions
 
 
+@pytest.mark.abuse_case("LG2")
 def test_a_branch_that_moved_before_the_decision_is_not_changed(office: Repositories, tmp_path: Path) -> None:
     """The push fails and says where the branch is; the other push stays."""
     question = office.ask("push-commit", **change(office.repositories, repository=office.path()))
@@ -166,6 +169,7 @@ def test_a_branch_that_moved_before_the_decision_is_not_changed(office: Reposito
     assert tip(office.repositories) == theirs
 
 
+@pytest.mark.abuse_case("LG2")
 def test_only_force_push_branch_replaces_commits(office: Repositories, tmp_path: Path) -> None:
     """push-bundle refuses and has no such argument; force-push-branch shows what is lost, and replaces it."""
     before = tip(office.repositories)
@@ -195,6 +199,7 @@ def test_a_missing_repository_is_reported(office: Repositories) -> None:
     assert "not appear to be a git repository" in error["message"], error
 
 
+@pytest.mark.abuse_case("LG4")
 @pytest.mark.skipif(os.geteuid() != 0, reason="a jail's memory is root's to look into")
 def test_the_private_key_is_not_in_the_jails_memory(office: Repositories) -> None:
     """A push waits in a hook of the server during the search; the search finds what the connector was given."""

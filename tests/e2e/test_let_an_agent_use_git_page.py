@@ -93,6 +93,7 @@ def reader(folder: Path, sshd: Sshd) -> Iterator[Command]:
     made.at_terminal("aileron daemon stop")
 
 
+@pytest.mark.abuse_case("LG4")
 def test_following_the_page_leads_to_approved_commits(
     reader: Command, sshd: Sshd, repositories: Path, folder: Path
 ) -> None:

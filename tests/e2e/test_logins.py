@@ -118,6 +118,7 @@ def home_at(server: RedisServer, authority: Authority, tmp_path: Path, secret: b
         yield made
 
 
+@pytest.mark.abuse_case("LP7")
 def test_a_connector_is_logged_in_and_never_sees_the_secret(
     server: RedisServer, authority: Authority, tmp_path: Path
 ) -> None:
@@ -142,6 +143,7 @@ def test_a_connector_is_logged_in_and_never_sees_the_secret(
         assert home.failed("whoami")["class"] == "vault_locked"
 
 
+@pytest.mark.abuse_case("LP5")
 def test_a_wrong_password_is_tried_only_once(server: RedisServer, authority: Authority, tmp_path: Path) -> None:
     """Neither the step nor the next run repeats the login; no file has the secret, and a new password works at once."""
     wrong = b"wrong-password-of-somebody"
@@ -159,6 +161,7 @@ def test_a_wrong_password_is_tried_only_once(server: RedisServer, authority: Aut
         assert home.run("whoami", {}).status == 200
 
 
+@pytest.mark.abuse_case("LP11")
 @pytest.mark.parametrize("is_other", [True, False], ids=["another database", "the same"])
 def test_rebinding_during_a_step_does_not_change_its_login(
     is_other: bool, server: RedisServer, authority: Authority, tmp_path: Path
@@ -186,6 +189,7 @@ def logins_of(daemon: int) -> set[int]:
     return {process.pid for process, command in commands.items() if "aileron.logins" in command}
 
 
+@pytest.mark.abuse_case("LP2")
 @pytest.mark.parametrize("how", ["killed", "stopped"])
 def test_no_login_process_outlives_the_daemon(
     how: str, server: RedisServer, authority: Authority, tmp_path: Path

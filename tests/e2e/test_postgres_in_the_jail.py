@@ -315,6 +315,7 @@ def test_a_change_is_previewed_and_then_made(shop: Shop) -> None:
     assert kinds.index("egress.sending") < kinds.index("egress.effects") < kinds.index("egress.finished")
 
 
+@pytest.mark.abuse_case("LC1")
 def test_rows_that_changed_since_the_preview_stop_the_change(shop: Shop) -> None:
     """The change is not committed, and the second question shows the new rows."""
     question = shop.ask("execute-sql", sql=UPDATE, values=["Oslo", "Bergen"])
@@ -364,6 +365,7 @@ def test_a_preview_shows_what_the_statement_does_not_say(
     assert shop.sql(query) == rows
 
 
+@pytest.mark.abuse_case("LC5")
 def test_an_approval_without_a_preview_is_refused(shop: Shop) -> None:
     """The error says what to do, and the question stays pending: with the preview the approval is accepted."""
     question = shop.ask("execute-sql", sql=UPDATE, values=["Oslo", "Bergen"])
@@ -377,6 +379,7 @@ def test_an_approval_without_a_preview_is_refused(shop: Shop) -> None:
     assert cities(shop)[0] == [1, "Oslo"]
 
 
+@pytest.mark.abuse_case("LC5")
 def test_a_failed_preview_allows_only_a_denial(shop: Shop) -> None:
     """The agent gets the person's reason."""
     question = shop.ask("execute-sql", sql="DELETE FROM nothing RETURNING *")
@@ -390,6 +393,7 @@ def test_a_failed_preview_allows_only_a_denial(shop: Shop) -> None:
     assert "no such table" in shop.home.result({"approval_id": question})["error"]["message"]
 
 
+@pytest.mark.abuse_case("LC5")
 def test_no_grant_can_replace_a_preview(shop: Shop) -> None:
     """An action that changes only what was seen cannot run under a grant, so the request is refused; so are other useless
     grants.
@@ -436,6 +440,7 @@ def test_a_statement_that_changes_output_formats_cannot_be_approved(shop: Shop) 
     assert shop.decide(plain, digest=shop.see(plain).digest)["status"] == "completed"
 
 
+@pytest.mark.abuse_case("LC2")
 @pytest.mark.parametrize(
     ("how", "failure", "changes"),
     [

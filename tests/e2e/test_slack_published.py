@@ -112,6 +112,7 @@ def world(tmp_path: Path) -> Iterator[World]:
         yield World(repository, key_file, forge, slack, home)
 
 
+@pytest.mark.abuse_case("B18")
 def test_a_suite_is_published_installed_run_updated_rolled_back_and_removed(world: World) -> None:
     """Each step is a command; each outcome is what is installed and what Slack was asked."""
     user = world.user

@@ -124,6 +124,7 @@ def test_the_key_is_added_to_the_handshake(home: DaemonHome) -> None:
     assert done(home, "listen", path=path_to("token")[0]) == {"status": 401, "body": "who are you?"}
 
 
+@pytest.mark.abuse_case("X7")
 def test_the_key_is_added_in_the_first_message(home: DaemonHome, server: tuple[WebSocketServer, Authority]) -> None:
     """The connector neither sends nor sees it."""
     path, name = path_to("first")
@@ -222,6 +223,7 @@ def test_a_websocket_that_is_not_granted_ends_the_run(
         assert (error["class"], error["details"]["reason"]) == ("capability_denied", reason)
 
 
+@pytest.mark.abuse_case("X8")
 def test_a_connector_that_does_not_import_websocket_gets_none(
     home: DaemonHome, server: tuple[WebSocketServer, Authority]
 ) -> None:

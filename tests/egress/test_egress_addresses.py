@@ -102,6 +102,7 @@ BORDERS: list[tuple[str, AddressKind, AddressKind | None, AddressKind | None]] =
 ]
 
 
+@pytest.mark.abuse_case("E5")
 @pytest.mark.parametrize(("network", "kind", "before", "after"), BORDERS, ids=[row[0] for row in BORDERS])
 def test_a_range_begins_and_ends_at_the_right_addresses(
     network: str, kind: AddressKind, before: AddressKind | None, after: AddressKind | None
@@ -118,6 +119,7 @@ def test_a_range_begins_and_ends_at_the_right_addresses(
     assert {address: classify(str(address))[0] for address in neighbours} == neighbours
 
 
+@pytest.mark.abuse_case("E5")
 def test_every_row_of_the_address_table_has_boundary_tests() -> None:
     """A new row of the table needs a line in BORDERS."""
     tested = [ipaddress.ip_network(row[0]) for row in BORDERS]
@@ -127,6 +129,7 @@ def test_every_row_of_the_address_table_has_boundary_tests() -> None:
         assert any(row.version == each.version and row[-1] in each and row[-1] == each[-1] for each in tested), network
 
 
+@pytest.mark.abuse_case("E4")
 @pytest.mark.parametrize(
     "text", ["", "localhost", "127.1", "0177.0.0.1", "2130706433", "fe80::1%eth0", "::1%lo", "1.2.3.4 "]
 )
@@ -139,6 +142,7 @@ def test_a_text_that_is_not_a_plain_address_is_rejected(text: str) -> None:
     assert caught.value.reason is Reason.ADDRESS_FORBIDDEN
 
 
+@pytest.mark.abuse_case("E5")
 @given(st.one_of(st.ip_addresses(v=4), st.ip_addresses(v=6)))
 def test_an_address_that_python_calls_special_is_not_public(
     address: ipaddress.IPv4Address | ipaddress.IPv6Address,
@@ -157,6 +161,7 @@ def reasons(addresses: list[str], **allowed: bool) -> Reason | None:
     return None
 
 
+@pytest.mark.abuse_case("E15")
 def test_one_private_address_in_a_dns_response_refuses_all_its_addresses() -> None:
     """Order and address family make no difference; a response with only the public addresses passes."""
     assert reasons(["1.1.1.1", "2606:4700::1111"]) is None

@@ -64,6 +64,7 @@ async def ask(world: World, upstream: Upstream, path: str = "/", **options: obje
     return got.body
 
 
+@pytest.mark.abuse_case("E48")
 @pytest.mark.parametrize("service", ["s3", "s3express"])
 @pytest.mark.parametrize("query", ["session", "session=", "x-id=CreateSession&SESSION", "%73ession"])
 async def test_a_request_for_s3_session_keys_is_refused(

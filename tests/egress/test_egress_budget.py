@@ -21,7 +21,7 @@ from tests.support.descriptors import at_most
 from tests.support.upstream import Script, Seen, Upstream, answer, chunked_answer
 from tests.support.waiting import ahead_once
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.abuse_case("E35")]
 MakeUpstream = Callable[[Script], Upstream]
 
 
@@ -38,6 +38,7 @@ def limit_of(error: AileronError) -> object:
     return error.failure.details["limit"]
 
 
+@pytest.mark.abuse_case("E30")
 async def test_the_last_request_of_a_budget_is_sent_and_the_next_is_not(
     world: World, tls_upstream: MakeUpstream
 ) -> None:
@@ -129,6 +130,7 @@ async def test_concurrent_requests_share_one_budget(world: World, tls_upstream: 
 # --- time -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.abuse_case("E33")
 @pytest.mark.parametrize("where", ["a status line", "a field", "interim answers", "a body", "chunks", "trailers"])
 async def test_a_slow_peer_cannot_stretch_the_deadline(
     world: World, where: str, monkeypatch: pytest.MonkeyPatch
@@ -161,6 +163,7 @@ async def test_a_slow_peer_cannot_stretch_the_deadline(
     assert "too long" in error.failure.message
 
 
+@pytest.mark.abuse_case("E33")
 async def test_a_peer_that_never_reads_cannot_stretch_the_deadline(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -192,6 +195,7 @@ async def test_a_peer_that_never_reads_cannot_stretch_the_deadline(
         assert error.failure.details == {"phase": "exchange"}
 
 
+@pytest.mark.abuse_case("E30")
 @pytest.mark.parametrize("kept", [True, False])
 async def test_nothing_is_sent_after_the_deadline(world: World, tls_upstream: MakeUpstream, kept: bool) -> None:
     """Even an open connection gets no byte, and no secret is lent; with a new deadline the same request is sent."""
@@ -213,6 +217,7 @@ async def test_nothing_is_sent_after_the_deadline(world: World, tls_upstream: Ma
 # --- a machine that has no more to give -----------------------------------------------------------------------------
 
 
+@pytest.mark.abuse_case("E34")
 async def test_a_request_without_a_free_file_descriptor_is_a_network_error(
     world: World, tls_upstream: MakeUpstream
 ) -> None:
@@ -226,6 +231,7 @@ async def test_a_request_without_a_free_file_descriptor_is_a_network_error(
         assert (await world.ask(upstream)).status == 200
 
 
+@pytest.mark.abuse_case("E34")
 async def test_an_address_that_cannot_be_checked_is_not_dialled(world: World) -> None:
     """The check that an address is not this machine's own needs a file descriptor, and none is free."""
     world.resolver.table[HOST] = ["1.1.1.1"]
@@ -235,6 +241,7 @@ async def test_an_address_that_cannot_be_checked_is_not_dialled(world: World) ->
     assert world.journal.rows == []
 
 
+@pytest.mark.abuse_case("E34")
 async def test_a_dns_lookup_without_a_free_thread_fails_instead_of_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     """The next lookup of the name, when there is a thread, does not wait for the failed one."""
     resolver = SystemResolver()

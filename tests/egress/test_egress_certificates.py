@@ -102,6 +102,7 @@ async def test_the_server_sees_the_certificate_and_no_authorization_field(
     assert world.vault.lent == 2
 
 
+@pytest.mark.abuse_case("X10")
 @needs_nginx
 async def test_a_request_without_the_credential_has_no_certificate(mira: World, nginx: Nginx) -> None:
     """An idle connection with the certificate must not be reused: for the same host, another one, or a redirect."""
@@ -122,6 +123,7 @@ async def test_a_request_without_the_credential_has_no_certificate(mira: World, 
     assert [each.connection for each in nginx.log].count(before.connection) == 2  # its own request and the redirect's
 
 
+@pytest.mark.abuse_case("X11")
 @needs_nginx
 @pytest.mark.parametrize("port", ["port", "port_1"])
 async def test_a_connection_made_with_a_replaced_certificate_is_not_reused(
@@ -144,6 +146,7 @@ async def test_a_connection_made_with_a_replaced_certificate_is_not_reused(
     assert f"/locked/{port}" not in {each.target for each in nginx.log}
 
 
+@pytest.mark.abuse_case("X11")
 @needs_nginx
 async def test_locking_the_vault_closes_every_connection_made_with_a_certificate(mira: World, nginx: Nginx) -> None:
     """Idle connections and those in use are closed; a connection without a certificate stays open."""
@@ -349,6 +352,7 @@ def test_a_secret_that_is_no_certificate_is_reported_with_the_fix(secret: bytes,
     assert "canary" not in str(caught.value)
 
 
+@pytest.mark.abuse_case("X10")
 async def test_no_other_host_is_shown_the_certificate(
     mira: World, authority: Authority, clients: ClientAuthority
 ) -> None:
@@ -376,6 +380,7 @@ async def test_no_other_host_is_shown_the_certificate(
     assert (other.connections, mira.vault.lent) == (0, 1)
 
 
+@pytest.mark.abuse_case("X10")
 def test_a_connector_s_request_has_no_field_that_chooses_a_certificate() -> None:
     """A request names only the kind of credential; the binding decides which certificate is used."""
     assert {"method", "url", "headers", "credential", "body"} == set(EgressRequest.__dataclass_fields__)

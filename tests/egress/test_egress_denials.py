@@ -42,6 +42,7 @@ def assert_nothing_happened(world: World, upstream: Upstream) -> None:
     assert upstream.connections == 0
 
 
+@pytest.mark.abuse_case("E1", "E11")
 @pytest.mark.parametrize(
     ("url", "reason"),
     [
@@ -127,6 +128,7 @@ async def test_a_request_for_a_credential_that_is_not_granted_is_refused(
     assert upstream.requests[0].values("authorization") == []
 
 
+@pytest.mark.abuse_case("E10", "E11", "E19", "E21")
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
@@ -328,6 +330,7 @@ ACCEPTED_CERTIFICATES: dict[str, Callable[[Authority, Path], ssl.SSLContext]] = 
 }
 
 
+@pytest.mark.abuse_case("E8")
 @pytest.mark.parametrize("kind", [*REFUSED_CERTIFICATES, *ACCEPTED_CERTIFICATES])
 @pytest.mark.parametrize("protocol", ["http/1.1", "h2"])
 async def test_no_byte_of_a_request_is_sent_before_the_server_s_certificate_is_accepted(
@@ -354,6 +357,7 @@ async def test_no_byte_of_a_request_is_sent_before_the_server_s_certificate_is_a
     assert (upstream.connections, bytes(upstream.received)) == (1, b"")
 
 
+@pytest.mark.abuse_case("E8")
 @pytest.mark.parametrize(
     ("make", "words"),
     [
@@ -426,6 +430,7 @@ async def test_host_field_sni_and_resolver_get_the_same_name(world: World, autho
     assert world.resolver.asked == [HOST]
 
 
+@pytest.mark.abuse_case("E12")
 async def test_environment_variables_set_neither_a_proxy_nor_a_certificate_authority(
     authority: Authority,
     tls_upstream: MakeUpstream,

@@ -359,6 +359,7 @@ async def test_a_stale_nonce_costs_one_extra_exchange(mufasa: World, tls_upstrea
     assert service.says == ["nobody", "welcome", "stale", "welcome", "welcome"]
 
 
+@pytest.mark.abuse_case("E44")
 @pytest.mark.parametrize("is_known", [False, True], ids=["at-first", "later"])
 async def test_a_service_that_calls_every_answer_stale_gets_at_most_three_answers(
     mufasa: World, tls_upstream: MakeUpstream, is_known: bool
@@ -427,6 +428,7 @@ async def test_a_password_that_was_accepted_before_is_tried_once_more_after_a_re
         assert (await ask(mufasa, upstream, grant=grant)).status == 200
 
 
+@pytest.mark.abuse_case("E44")
 async def test_concurrent_requests_with_a_wrong_password_try_it_once(mufasa: World, tls_upstream: MakeUpstream) -> None:
     """All are challenged at once; a single request answers, and the others get its refusal."""
     service = Strict(b"another password")
@@ -583,6 +585,7 @@ async def test_neither_the_password_nor_the_digest_answer_reaches_the_connector(
     assert_clean([got, mufasa.journal.rows], PASSWORD, sent[0].encode())
 
 
+@pytest.mark.abuse_case("E47")
 async def test_the_authentication_info_field_of_a_response_is_not_relayed(
     mufasa: World, tls_upstream: MakeUpstream
 ) -> None:

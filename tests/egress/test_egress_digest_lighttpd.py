@@ -58,6 +58,7 @@ async def test_lighttpd_accepts_the_answer_and_challenges_only_once(
     assert statuses(world) == [401, 200, 200, 200]
 
 
+@pytest.mark.abuse_case("E44")
 async def test_a_wrong_password_is_tried_at_lighttpd_only_once(world: World, lighttpd: Lighttpd) -> None:
     """The next request with that password fails without a try; another password is tried."""
     wrong = at(lighttpd, world, b"not the password")
@@ -74,6 +75,7 @@ async def test_a_wrong_password_is_tried_at_lighttpd_only_once(world: World, lig
     assert [response.status async for response in at(lighttpd, world)("sha/page")] == [200]
 
 
+@pytest.mark.abuse_case("E45")
 async def test_no_credential_is_sent_to_a_service_that_asks_for_basic_instead(world: World, lighttpd: Lighttpd) -> None:
     """A downgrade to Basic would send the password itself."""
     with pytest.raises(AileronError, match='asks for Basic, not Digest; the connector needs kind = "basic"'):

@@ -44,6 +44,7 @@ async def test_a_granted_request_reaches_its_host_and_its_response_comes_back(
     assert upstream.requests[0].target == "/v1/items?x=1"
 
 
+@pytest.mark.abuse_case("E9", "E24")
 async def test_the_wire_carries_exactly_the_checked_request(world: World, tls_upstream: MakeUpstream) -> None:
     """Byte for byte: our Host field, the connector's fields as spelled, our framing, and the credential."""
     headers = (("host", "evil.io"), ("accept", "*/*"), ("X-Forwarded-Host", "evil.io"), ("Accept-Encoding", "gzip"),
@@ -61,6 +62,7 @@ async def test_the_wire_carries_exactly_the_checked_request(world: World, tls_up
     )
 
 
+@pytest.mark.abuse_case("E7")
 @pytest.mark.parametrize("status", ["301 Moved", "302 Found", "307 Again", "308 There"])
 async def test_a_redirect_is_returned_and_not_followed(world: World, tls_upstream: MakeUpstream, status: str) -> None:
     """The redirect's target makes no difference: the credential was meant for this host."""
@@ -98,6 +100,7 @@ async def test_a_streamed_body_is_sent_chunked_or_with_its_announced_length(
     assert [seen.values("content-length") for seen in upstream.requests] == [[], ["4"]]
 
 
+@pytest.mark.abuse_case("E19")
 @pytest.mark.parametrize("chunks", [(b"abc",), (b"abc", b"de")])
 async def test_a_streamed_body_must_have_its_announced_length(
     world: World, tls_upstream: MakeUpstream, chunks: tuple[bytes, ...]
@@ -327,6 +330,7 @@ async def test_a_connection_is_not_shared_between_credentials(world: World, tls_
     assert upstream.connections == 3
 
 
+@pytest.mark.abuse_case("E14")
 async def test_withdrawing_an_exception_ends_its_connections(world: World, tls_upstream: MakeUpstream) -> None:
     """A host that was private by the user's exception is resolved and refused anew without it."""
     with tls_upstream(lambda _seen: answer()) as upstream:
@@ -337,6 +341,7 @@ async def test_withdrawing_an_exception_ends_its_connections(world: World, tls_u
     assert error.failure.details["reason"] == "address_not_public"
 
 
+@pytest.mark.abuse_case("E14")
 async def test_a_kept_connection_stays_with_the_vetted_peer(world: World, tls_upstream: MakeUpstream) -> None:
     """DNS rebinding: the name now has another address. The kept connection stays in use, and a new one is vetted."""
     with tls_upstream(lambda _seen: answer()) as upstream:
@@ -363,6 +368,7 @@ async def test_a_connection_closed_by_the_peer_is_replaced(world: World, tls_ups
     assert upstream.connections == 3
 
 
+@pytest.mark.abuse_case("E20")
 @pytest.mark.parametrize(
     "script",
     [
@@ -479,6 +485,7 @@ async def test_a_compression_bomb_ends_at_the_budget(world: World, tls_upstream:
     assert world.journal.last.failure is FailureClass.RESOURCE_LIMIT_EXCEEDED
 
 
+@pytest.mark.abuse_case("E33")
 @pytest.mark.parametrize("when", ["before the head", "in the body"])
 async def test_a_silent_upstream_costs_no_more_than_the_deadline(
     world: World, tls_upstream: MakeUpstream, when: str, monkeypatch: pytest.MonkeyPatch
@@ -581,6 +588,7 @@ async def test_a_name_without_usable_addresses_is_a_network_error(
         assert (upstream.connections, world.journal.rows) == (0, [])
 
 
+@pytest.mark.abuse_case("E17")
 async def test_a_hanging_resolver_costs_only_its_own_deadline(
     world: World, tls_upstream: MakeUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -42,6 +42,7 @@ def test_a_method_is_sent_as_spelled(method: str) -> None:
     assert check_method(method) == method
 
 
+@pytest.mark.abuse_case("E11")
 @pytest.mark.parametrize(
     "method", ["", "CONNECT", "connect", "TRACE", "Track", "GET ", " GET", "GET\r\nX: y", "GÉT", "G/T", "1", "A" * 33]
 )
@@ -59,6 +60,7 @@ def test_ordinary_fields_are_sent_in_order_and_as_spelled() -> None:
     assert keep_request_fields(fields, NONE) == (*fields[:5], ("X-T", "a b"))
 
 
+@pytest.mark.abuse_case("E9")
 @pytest.mark.parametrize(
     "name",
     ["Host", "HOST", "Connection", "Keep-Alive", "Proxy-Authorization", "proxy-connection", "TE", "Trailer",
@@ -70,6 +72,7 @@ def test_hop_by_hop_and_proxy_fields_are_dropped(name: str) -> None:
     assert keep_request_fields([(name, "x"), ("X-Other", "y")], NONE) == (("X-Other", "y"),)
 
 
+@pytest.mark.abuse_case("E11")
 @pytest.mark.parametrize("name", ["Upgrade", "upgrade", "UPGRADE"])
 @pytest.mark.parametrize("value", ["websocket", "h2c", "TLS/1.0", ""])
 def test_a_field_that_asks_to_switch_protocols_is_refused(name: str, value: str) -> None:
@@ -85,6 +88,7 @@ def test_fields_listed_in_a_connection_field_are_dropped_too() -> None:
     assert keep_request_fields(fields, NONE) == (("X-Three", "3"),)
 
 
+@pytest.mark.abuse_case("E19")
 @pytest.mark.parametrize("value", ["a\r\nX: y", "a\nb", "a\rb", "a\0b", "\x1b[0m", "\x7f", "é", "\u0100", "a\x0bb"])
 def test_a_field_value_that_could_end_its_line_is_refused(value: str) -> None:
     """A value like that is refused even in a field that would be dropped anyway."""
@@ -93,12 +97,14 @@ def test_a_field_value_that_could_end_its_line_is_refused(value: str) -> None:
     assert refused([("X-A", "harmless")]) is None
 
 
+@pytest.mark.abuse_case("E10", "E19")
 @pytest.mark.parametrize("name", ["", "X A", "X:", "X-A ", " X", "X\r\nY", "é", "X\0", "(x)", "X" * 257])
 def test_a_field_name_with_invalid_characters_is_refused(name: str) -> None:
     """A space before the colon has been used to hide fields from checks."""
     assert refused([(name, "x")]) is Reason.HEADER_NAME
 
 
+@pytest.mark.abuse_case("E10")
 @pytest.mark.parametrize(
     "name", ["Authorization", "authorization", "AUTHORIZATION", "X-Api-Key", "X_API_KEY", "x-api_key"]
 )
@@ -108,6 +114,7 @@ def test_a_connector_cannot_set_the_credential_s_field_beside_the_credential(nam
     assert refused([(name, "mine")]) is None
 
 
+@pytest.mark.abuse_case("E10")
 def test_connection_cannot_smuggle_a_reserved_field_past_the_check() -> None:
     """A Connection field that names Authorization does not make it a hop-by-hop field first."""
     assert refused([("Connection", "Authorization"), ("Authorization", "mine")], CREDENTIAL) is Reason.HEADER_CREDENTIAL
@@ -121,6 +128,7 @@ def test_too_many_or_too_large_fields_are_refused() -> None:
     assert refused([("A", "b" * MAX_HEADER_BYTES)]) is Reason.HEADER_LIMIT
 
 
+@pytest.mark.abuse_case("E21")
 @given(st.lists(st.tuples(st.text(max_size=8), st.text(max_size=8)), max_size=6))
 def test_accepted_fields_never_contain_a_line_break(fields: list[Field]) -> None:
     """Each accepted field is one line, and none is a hop-by-hop field."""
@@ -166,6 +174,7 @@ def test_a_streamed_body_is_chunked_or_framed_by_its_announced_length() -> None:
     assert frame_body("PUT", [("content-length", " 12 ")], _stream()) == (("Content-Length", "12"), 12)
 
 
+@pytest.mark.abuse_case("E19")
 @pytest.mark.parametrize(
     "fields",
     [
@@ -185,6 +194,7 @@ def test_an_ambiguous_content_length_is_refused(fields: list[Field]) -> None:
         assert caught.value.reason is Reason.BODY_LENGTH
 
 
+@pytest.mark.abuse_case("E19")
 def test_a_length_that_does_not_match_the_body_is_refused() -> None:
     """A length without a body is refused too."""
     for body in (b"1234", None):
@@ -255,6 +265,7 @@ BAD_HEADS = [
 ]
 
 
+@pytest.mark.abuse_case("E20")
 @given(st.sampled_from([*GOOD_HEADS, *BAD_HEADS]), st.lists(st.integers(0, 90), max_size=5))
 def test_lines_of_a_response_head_must_end_in_crlf(said: bytes, cuts: list[int]) -> None:
     """The splits of the input make no difference; a body may contain any bytes."""

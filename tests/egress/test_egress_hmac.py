@@ -275,6 +275,7 @@ def checks_everything(key: bytes) -> Script:
     return script
 
 
+@pytest.mark.abuse_case("E46")
 @pytest.mark.parametrize(
     "body", [None, b"", b'{"a": "{time}"}', bytes(range(256))], ids=["none", "empty", "json", "bytes"]
 )
@@ -335,6 +336,7 @@ async def test_the_signature_covers_method_host_and_target_of_an_http2_request(
     assert checks_everything(KEY)(Seen(h1.encode(), seen.body)) == answer(b"signed")
 
 
+@pytest.mark.abuse_case("E46")
 @pytest.mark.parametrize("name", ["X-Signature", "x_signature", "X-SIGNED-TARGET", "Authorization"])
 async def test_a_connector_cannot_set_a_field_of_the_signature(
     world: World, tls_upstream: MakeUpstream, name: str

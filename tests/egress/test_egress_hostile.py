@@ -101,6 +101,7 @@ LIES: dict[str, Script] = {
 }
 
 
+@pytest.mark.abuse_case("E11", "E20", "E25")
 @pytest.mark.parametrize("lie", LIES)
 async def test_a_broken_response_is_a_network_error_and_its_connection_is_not_kept(world: World, lie: str) -> None:
     """The failure names the host; the next request gets a new connection and a good response."""
@@ -178,6 +179,7 @@ def bomb(mebibytes: int, filler: int = 0) -> bytes:
     return begin + block * mebibytes
 
 
+@pytest.mark.abuse_case("E25")
 @pytest.mark.parametrize(
     ("body", "coding", "budget", "limit"),
     [
@@ -220,6 +222,7 @@ async def test_no_response_makes_the_engine_hold_more_than_2_mib_in_memory(
     assert peak < 2 << 20
 
 
+@pytest.mark.abuse_case("E41")
 @pytest.mark.parametrize("chunk", [b"x", b""], ids=["pieces for the reader", "nothing to give out"])
 async def test_a_response_that_never_waits_does_not_block_the_event_loop(chunk: bytes) -> None:
     """A single read of a socket can bring ten thousand chunks: other tasks run while they are processed."""

@@ -68,6 +68,7 @@ def real(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> Iter
         yield server
 
 
+@pytest.mark.abuse_case("E7")
 async def test_requests_to_a_real_server_use_http_2(world: World, real: RealH2Server) -> None:
     """Bodies in both directions (sized, streamed, large), errors and redirects all go over one connection."""
     real.scopes.clear()
@@ -115,6 +116,7 @@ async def test_parallel_requests_have_one_connection_each(world: World, real: Re
 # --- what goes out --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.abuse_case("E9")
 async def test_the_frames_carry_exactly_the_checked_request(world: World, h2_upstream: MakeH2) -> None:
     """`:authority` ignores the connector's `Host`; no hop-by-hop field is sent, and HPACK stores no credential."""
     headers = (("host", "evil.io"), ("Accept", "*/*"), ("X-Forwarded-Host", "evil.io"), ("Accept-Encoding", "gzip"),
@@ -139,6 +141,7 @@ async def test_the_frames_carry_exactly_the_checked_request(world: World, h2_ups
         assert not any(field.indexable for field in secret)
 
 
+@pytest.mark.abuse_case("E9")
 @pytest.mark.parametrize(
     ("headers", "reason"),
     [
@@ -161,6 +164,7 @@ async def test_a_connector_cannot_set_pseudo_fields_or_invalid_ones(
         assert (await world.ask(upstream, credential="api_key", grant=grant)).body == b"hello"
 
 
+@pytest.mark.abuse_case("E19")
 async def test_a_body_that_differs_from_its_announced_length_is_never_sent_completely(
     world: World, h2_upstream: MakeH2
 ) -> None:
@@ -220,6 +224,7 @@ async def test_responses_without_a_body_end_with_their_head(
     assert upstream.connections == 1
 
 
+@pytest.mark.abuse_case("E27")
 async def test_a_reflected_credential_is_scrubbed_in_http_2(world: World, h2_upstream: MakeH2) -> None:
     """The credential comes back in fields, split over frames at every place, and compressed; a trailer is not relayed."""
     secret = world.vault.secret = b"canary-/7Gq+Zw9tK0=~"
@@ -280,6 +285,7 @@ async def test_an_early_http2_response_during_an_upload_is_accepted(world: World
     assert upstream.connections == 2
 
 
+@pytest.mark.abuse_case("E23")
 async def test_a_graceful_goaway_lets_the_request_finish(world: World, h2_upstream: MakeH2) -> None:
     """The GOAWAY arrives before, within or after the response; the next request gets a new connection."""
     for place in range(3):
@@ -297,6 +303,7 @@ async def test_a_graceful_goaway_lets_the_request_finish(world: World, h2_upstre
         world.egress.pool._closed = False
 
 
+@pytest.mark.abuse_case("E23")
 async def test_connection_frames_between_two_requests_keep_the_connection(world: World, h2_upstream: MakeH2) -> None:
     """The server sends a ping, a window and new settings; the ping is acknowledged."""
     after = raw(PING, 0, 0, b"12345678") + raw(WINDOW, 0, 0, b"\0\0\1\0") + raw(SETTINGS, 0, 0, b"")
@@ -307,6 +314,7 @@ async def test_connection_frames_between_two_requests_keep_the_connection(world:
     assert raw(PING, 1, 0, b"12345678") in bytes(upstream.received)
 
 
+@pytest.mark.abuse_case("E23")
 @pytest.mark.parametrize(
     "after",
     [
@@ -438,6 +446,7 @@ LIES: dict[str, Callable[[H2Seen], list[bytes]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.abuse_case("E11", "E23")
 @pytest.mark.parametrize("lie", LIES)
 async def test_a_protocol_violation_is_a_network_error_and_its_connection_is_not_reused(
     world: World, h2_upstream: MakeH2, lie: str, caplog: pytest.LogCaptureFixture
@@ -477,6 +486,7 @@ async def test_a_server_that_allows_no_streams_gets_no_request(world: World, h2_
     assert error.failure.failure_class is FailureClass.NETWORK_ERROR
 
 
+@pytest.mark.abuse_case("E33")
 @pytest.mark.parametrize("when", ["before the head", "in the body", "without a window"])
 async def test_a_slow_peer_cannot_stretch_the_deadline(
     world: World, h2_upstream: MakeH2, when: str, monkeypatch: pytest.MonkeyPatch
@@ -563,6 +573,7 @@ async def test_a_response_sent_before_the_peer_closed_is_read() -> None:
     assert not client.is_idle()
 
 
+@pytest.mark.abuse_case("E41")
 async def test_no_more_frames_are_processed_than_are_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A single read can bring thousands: the reader must be able to yield to the event loop between them."""
     taken = 0
@@ -585,6 +596,7 @@ async def test_no_more_frames_are_processed_than_are_needed(monkeypatch: pytest.
         assert len([piece async for piece in pieces]) == 2999
 
 
+@pytest.mark.abuse_case("E23")
 @given(st.lists(st.integers(0, len(GOOD)), max_size=5))
 def test_any_split_of_the_bytes_gives_the_same_response(cuts: list[int]) -> None:
     """The response does not depend on how its bytes arrive."""
@@ -593,6 +605,7 @@ def test_any_split_of_the_bytes_gives_the_same_response(cuts: list[int]) -> None
     assert anyio.run(exchange, said) == b"hello"
 
 
+@pytest.mark.abuse_case("E23")
 @given(st.one_of(st.binary(max_size=200), st.integers(0, 1 << 32)))
 def test_any_bytes_of_a_peer_give_a_response_or_an_http_error(noise: bytes | int) -> None:
     """The bytes are random, or a good response with some of its bytes changed, cut out or added."""

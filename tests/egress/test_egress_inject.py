@@ -66,6 +66,7 @@ def test_a_key_in_the_query_is_encoded_and_comes_last() -> None:
     assert made.request.url.target == "/v1?x=1&api%20key=sesame%26%3D1%23"
 
 
+@pytest.mark.abuse_case("E10")
 @pytest.mark.parametrize(
     "query",
     ["key=1", "x=1&key=2", "%6bey=1", "k%65y", "x=1;key=2", "KEY=1", "%256bey=1", "key[]=1", "key[0]=1", "key%5B%5D=1", "+key=1",
@@ -103,6 +104,7 @@ def test_a_connector_cannot_send_a_second_token_in_the_query(kind: CredentialKin
     check_query(need("basic"), parse_url(f"https://h/?{query}"))
 
 
+@pytest.mark.abuse_case("E22")
 @pytest.mark.parametrize("kind", ["api_key", "oauth2", "basic"])
 @pytest.mark.parametrize(
     "secret", [b"sesame\r\nX: y", b"sesame-\n1", b"sesame-\0-", b"short12", b"x" * 8193, b"sesame-\x7f"]

@@ -62,6 +62,7 @@ ECHOES: dict[str, Echo] = {
 }
 
 
+@pytest.mark.abuse_case("E27")
 @pytest.mark.parametrize("echo", ECHOES)
 @pytest.mark.parametrize("kind", ["api_key", "oauth2", "basic"])
 async def test_a_credential_that_an_upstream_reflects_is_masked(world: World, kind: str, echo: str) -> None:
@@ -165,6 +166,7 @@ BREAKS: dict[str, Echo] = {
 }
 
 
+@pytest.mark.abuse_case("E29")
 @pytest.mark.parametrize("where", BREAKS)
 async def test_a_protocol_error_that_contains_the_credential_does_not_quote_the_credential(
     world: World, caplog: pytest.LogCaptureFixture, where: str
@@ -199,6 +201,7 @@ async def test_a_good_exchange_leaves_no_secret_in_a_debug_log(world: World, cap
     assert_clean("\n".join(record.getMessage() for record in caplog.records).encode(), KEY)
 
 
+@pytest.mark.abuse_case("E22")
 @pytest.mark.parametrize("secret", [b"sesame\r\nX-Injected: 1", b"sesame-\0-", b"short", b"sesame-\xff\xfe-"])
 async def test_a_secret_that_cannot_be_sent_stops_the_request_before_the_wire(world: World, secret: bytes) -> None:
     """The request has no row and no connection, and the failure quotes none of the secret."""

@@ -259,6 +259,7 @@ async def test_a_login_process_that_dies_without_a_message_is_a_network_error() 
         assert error.failure.failure_class is FailureClass.NETWORK_ERROR
 
 
+@pytest.mark.abuse_case("LP4", "LG1")
 async def test_a_login_that_the_rules_forbid_is_refused_before_any_lookup() -> None:
     """Each case has its control: the same stream with one thing changed reaches the door."""
     ssh = ("git-upload-pack 'team/*.git'",)
@@ -300,6 +301,7 @@ async def test_a_login_that_the_rules_forbid_is_refused_before_any_lookup() -> N
             assert door.orders[0].reads_only is bool(right.get("read_only"))
 
 
+@pytest.mark.abuse_case("LP4")
 async def test_a_command_needs_an_ssh_login_and_a_granted_host() -> None:
     """The positive control is the test above."""
     world = a_world(Door(list(LOGS_IN)))
@@ -315,6 +317,7 @@ async def test_a_command_needs_an_ssh_login_and_a_granted_host() -> None:
         assert reason_of(await refused(world, elsewhere.port, both)) == "stream_credential"
 
 
+@pytest.mark.abuse_case("LP4")
 @pytest.mark.parametrize("others", [0, 1], ids=["one login", "two logins"])
 async def test_no_http_request_is_sent_to_a_host_and_port_with_a_login(others: int) -> None:
     """The service there could read a request as commands of its own."""
@@ -330,6 +333,7 @@ async def test_no_http_request_is_sent_to_a_host_and_port_with_a_login(others: i
         assert not world.resolver.asked
 
 
+@pytest.mark.abuse_case("LP4")
 async def test_a_locked_vault_is_reported_before_anything_is_connected() -> None:
     """The behaviour is that of an HTTP request."""
     door = Door(list(LOGS_IN))
@@ -353,6 +357,7 @@ async def test_an_oauth2_token_is_checked_for_renewal_before_it_is_lent_to_a_log
         assert door.orders[0].credential == credential
 
 
+@pytest.mark.abuse_case("LP6")
 async def test_mail_is_recorded_before_it_is_sent_and_a_failing_record_stops_it() -> None:
     """The login process sends the mail only after the engine acknowledges the record."""
     notes: list[FromLogin] = [
@@ -433,6 +438,7 @@ async def test_a_change_that_the_approver_saw_is_recorded_and_committed_once() -
     assert reason_of(again) == reason_of(never) == "not_seen"
 
 
+@pytest.mark.abuse_case("LC6")
 async def test_effects_that_differ_from_the_approved_preview_are_not_committed() -> None:
     """The login process waits for an acknowledgement and gets none; nor does it in an operation without preview."""
     effects = Effects(digest=f"sha256:{'2' * 64}", text="all rows of t deleted")
@@ -487,6 +493,7 @@ async def test_changed_effects_and_unknown_commits_are_not_retried(problem: Prob
     assert (error.failure.failure_class, error.failure.retriable) == (failure, False)
 
 
+@pytest.mark.abuse_case("LP5")
 async def test_a_refused_secret_is_not_tried_again_at_once_but_a_new_secret_is() -> None:
     """The refused secret causes no connection during the pause."""
     door = Door([Failed(problem=Problem.REFUSED_CREDENTIAL, message="no")], list(LOGS_IN))
@@ -559,6 +566,7 @@ async def test_mail_messages_count_as_requests_and_each_has_exactly_one_end() ->
         assert len(world.journal.mail) == kept
 
 
+@pytest.mark.abuse_case("LP5")
 async def test_concurrent_logins_with_a_refused_secret_make_one_attempt() -> None:
     """Sixteen attempts of one step could lock an account."""
     door = Door([Failed(problem=Problem.REFUSED_CREDENTIAL, message="no")])
@@ -656,6 +664,7 @@ async def test_another_secret_is_tried_at_once_and_its_refusal_counts_for_the_ac
     assert await pause_of(attempts, b"the right one") == pauses[-1]
 
 
+@pytest.mark.abuse_case("LP5")
 async def test_an_old_secret_stays_refused_after_a_new_one_is_accepted() -> None:
     """A forgotten binding of the account keeps the old secret; each run of the good binding would otherwise allow it a try."""
     attempts = Attempts(lambda: 0.0)
@@ -680,6 +689,7 @@ async def test_a_refusal_long_after_the_last_one_starts_a_new_series() -> None:
     assert pauses == [PAUSE_S, 2 * PAUSE_S, 4 * PAUSE_S, PAUSE_S]
 
 
+@pytest.mark.abuse_case("LP5")
 async def test_two_bindings_of_one_account_share_a_series_of_pauses() -> None:
     """A secret refused with one binding is not tried with the other, unless the user name differs."""
     door = Door([Failed(problem=Problem.REFUSED_CREDENTIAL, message="no")], list(LOGS_IN))
@@ -698,6 +708,7 @@ async def test_two_bindings_of_one_account_share_a_series_of_pauses() -> None:
     assert len(door.orders) == 2
 
 
+@pytest.mark.abuse_case("LP9")
 async def test_a_denial_after_the_connector_closed_the_stream_still_ends_the_invocation() -> None:
     """The connector sent a forbidden command and closed the stream."""
     over = Over(scrubbed=0, problem=Problem.NOT_ALLOWED, message="VRFY is not passed on")

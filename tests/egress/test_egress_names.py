@@ -33,6 +33,7 @@ def lab() -> Iterator[Lab]:
         yield made
 
 
+@pytest.mark.abuse_case("E1", "E2", "E13")
 @pytest.mark.parametrize(
     ("url", "reason"),
     [
@@ -60,6 +61,7 @@ def test_a_denied_name_causes_no_lookup(lab: Lab, url: str, reason: str) -> None
     assert (sorted(granted.asked), granted.connections, granted.status) == (BOTH, 1, 200)
 
 
+@pytest.mark.abuse_case("E15", "E16")
 @pytest.mark.parametrize(
     ("answers", "reason"),
     [
@@ -85,6 +87,7 @@ def test_one_forbidden_address_in_a_dns_response_refuses_all_its_addresses(
     assert (ordinary.reason, sorted(ordinary.asked)) == ("connect", BOTH)  # there is no way to 1.1.1.1 in the lab
 
 
+@pytest.mark.abuse_case("E14")
 def test_the_checked_address_is_the_dialled_one(lab: Lab) -> None:
     """DNS rebinding: a second query would get an internal address, so there is no second query."""
     rebound = lab.ask(URL, zone={NAME: ["1.1.1.1"]}, later=HOME, hosts=HOSTS)
@@ -95,6 +98,7 @@ def test_the_checked_address_is_the_dialled_one(lab: Lab) -> None:
     assert lab.ask(URL, zone=HOME, hosts=HOSTS, private=True).connections == 1
 
 
+@pytest.mark.abuse_case("E17")
 @pytest.mark.parametrize(
     ("answers", "words"),
     [
@@ -132,6 +136,7 @@ def test_a_dns_response_without_usable_addresses_is_a_network_error(
         assert words in report.failure["message"]
 
 
+@pytest.mark.abuse_case("E17")
 def test_concurrent_requests_for_one_unanswered_name_share_one_lookup(lab: Lab) -> None:
     """They wait for the same response, so none takes a thread of its own."""
     once = lab.ask(URL, zone={NAME: SILENT}, hosts=HOSTS)
@@ -141,6 +146,7 @@ def test_concurrent_requests_for_one_unanswered_name_share_one_lookup(lab: Lab) 
     assert often.reason == "resolve"
 
 
+@pytest.mark.abuse_case("E18")
 def test_a_name_of_a_search_domain_needs_a_certificate_for_the_short_name(lab: Lab) -> None:
     """The system may expand a short name; the server found in this way must still have a certificate for it."""
     report = lab.ask("https://api:{port}/", zone={"api.corp.test": ["127.0.0.1"]}, hosts=["api:{port}"], private=True)
@@ -149,6 +155,7 @@ def test_a_name_of_a_search_domain_needs_a_certificate_for_the_short_name(lab: L
     assert "certificate is not trusted" in (report.failure or {})["message"]
 
 
+@pytest.mark.abuse_case("E18")
 def test_a_name_in_the_hosts_file_needs_no_name_server(lab: Lab) -> None:
     """The file is the user's; its addresses are checked like any others."""
     url, hosts = "https://in-hosts.test:{port}/", ["in-hosts.test:{port}"]
@@ -157,6 +164,7 @@ def test_a_name_in_the_hosts_file_needs_no_name_server(lab: Lab) -> None:
     assert (report.asked, report.status) == ([], 200)
 
 
+@pytest.mark.abuse_case("E5")
 def test_an_address_of_this_machine_s_interfaces_is_refused(lab: Lab) -> None:
     """A public one would reach services of this machine; a private one is refused for being private."""
     public, private = OWN_ADDRESSES
@@ -166,6 +174,7 @@ def test_an_address_of_this_machine_s_interfaces_is_refused(lab: Lab) -> None:
     assert lab.ask(URL, zone={NAME: ["1.1.1.1"]}, hosts=HOSTS).reason == "connect"
 
 
+@pytest.mark.abuse_case("E6")
 @pytest.mark.parametrize(
     ("url", "zone"),
     [
@@ -190,6 +199,7 @@ def test_the_daemon_s_own_port_is_never_dialled(lab: Lab, url: str, zone: dict[s
     assert allowed.reason in {None, "connect"}  # an answer, a certificate for another name, or nobody there
 
 
+@pytest.mark.abuse_case("E17")
 def test_every_one_of_ten_thousand_resolved_addresses_is_checked() -> None:
     """A resolver without DNS messages could return so many. The forbidden address is the last."""
     many = [f"1.{number >> 8}.{number & 255}.1" for number in range(10_000)]
@@ -198,6 +208,7 @@ def test_every_one_of_ten_thousand_resolved_addresses_is_checked() -> None:
         check_addresses(HostPort(NAME, 443), [*many, "127.0.0.1"], plain=False, private=False)
 
 
+@pytest.mark.abuse_case("E17")
 @pytest.mark.anyio
 async def test_concurrent_lookups_are_bounded() -> None:
     """A lookup above the bound is refused at once; it works once there is room."""
@@ -211,6 +222,7 @@ async def test_concurrent_lookups_are_bounded() -> None:
     assert resolver.under_way == {}
 
 
+@pytest.mark.abuse_case("E13")
 def test_the_name_server_of_these_tests_counts_queries() -> None:
     """Positive control: a query from any client is on its list."""
     from tests.support.nameserver import A, question

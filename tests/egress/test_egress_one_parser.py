@@ -121,11 +121,13 @@ def uses(names: set[str]) -> Iterator[tuple[str, str]]:
                 yield str(path.relative_to(ROOT)), said
 
 
+@pytest.mark.abuse_case("E3")
 def test_every_use_of_a_url_parser_is_listed() -> None:
     """A new use of a URL parser in the product needs an entry with a reason in KNOWN."""
     assert set(uses(PARSERS)) == set(KNOWN)
 
 
+@pytest.mark.abuse_case("E3")
 def test_the_http_client_is_given_the_parts_of_a_url() -> None:
     """httpcore2 has a parser of its own, which a URL in one piece would use."""
     tree = ast.parse((ROOT / "aileron/egress/exchange.py").read_text(encoding="utf-8"))
@@ -200,6 +202,7 @@ _URLS = st.builds(
 )
 
 
+@pytest.mark.abuse_case("E3")
 @pytest.mark.parametrize("other", [by_urllib, by_ada])
 @given(st.one_of(_URLS, st.text(max_size=40), st.text(max_size=20).map("https://".__add__)))
 @example("https://api.example.com/v1?filter[a]=%27b'&x=;y")
@@ -214,6 +217,7 @@ def test_an_accepted_url_is_parsed_the_same_by_other_parsers(other: Callable[[st
     assert as_browsers_write(other(text)) == as_browsers_write(ours)
 
 
+@pytest.mark.abuse_case("E3", "E4")
 def test_the_comparison_finds_differences() -> None:
     """Positive control: the other two parsers disagree on these texts, and Aileron refuses each."""
     disagreements = {
@@ -233,6 +237,7 @@ def test_the_comparison_finds_differences() -> None:
             parse_url(text)
 
 
+@pytest.mark.abuse_case("E2")
 @pytest.mark.anyio
 @pytest.mark.parametrize(
     "spelling", ["https://{host}:{port}/x", "HTTPS://{upper}:{port}/x", "hTTps://{upper}:{port}/x?y"]
@@ -257,6 +262,7 @@ async def test_host_field_sni_resolver_and_ledger_name_the_same_destination(
     assert (names, world.resolver.asked) == ([HOST], [HOST])
 
 
+@pytest.mark.abuse_case("E2")
 @pytest.mark.anyio
 async def test_an_international_name_is_granted_and_looked_up_only_in_ascii(world: World, authority: Authority) -> None:
     """A URL or grant cannot contain a homograph: people see `xn--` names unchanged."""

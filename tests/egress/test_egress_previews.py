@@ -72,6 +72,7 @@ async def test_a_preview_may_not_override_its_method_with_a_header_field(
         assert (await world.ask(upstream, headers=headers, grant=grant)).body == b"ok"
 
 
+@pytest.mark.abuse_case("E49")
 @pytest.mark.parametrize("service", ["ec2", "s3"])
 @pytest.mark.parametrize(
     "query",

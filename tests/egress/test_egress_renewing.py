@@ -297,6 +297,7 @@ async def test_both_requests_use_one_connection_if_the_first_response_was_whole(
         assert (upstream.connections, len(upstream.requests)) == (2, 2)
 
 
+@pytest.mark.abuse_case("O7")
 async def test_a_second_refusal_is_relayed(world: World, tls_upstream: MakeUpstream) -> None:
     """The response is whole, and nothing is renewed for it or for the step's next requests."""
     world.vault.on_refused = renewing_to(world, NEW, NEWER)

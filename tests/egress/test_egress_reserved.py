@@ -150,6 +150,7 @@ def spelled(draw: st.DrawFn, path: str) -> str:
     return text if text.startswith("/") else "/" + text
 
 
+@pytest.mark.abuse_case("O5")
 @given(path=spelled(TOKEN))
 @settings(max_examples=500)
 def test_every_spelling_of_an_endpoint_is_refused(path: str) -> None:

@@ -187,6 +187,7 @@ def test_the_scrubber_holds_back_no_more_bytes_than_the_reach_of_its_secrets() -
     assert Needles([b"x" * 2000]).reach == 16384
 
 
+@pytest.mark.abuse_case("E41")
 @pytest.mark.parametrize("size", [40, 1500])
 @pytest.mark.parametrize(
     "text", [b"x", b"x" * 6 + b"\n", b"A" * 63 + b"\n", b"=\n"], ids=["one line", "lines", "wrapped", "="]
@@ -216,6 +217,7 @@ def test_the_scrubber_s_work_depends_on_the_bytes_and_not_on_their_pieces(
     assert len(searched) <= ends + 12
 
 
+@pytest.mark.abuse_case("E31")
 @given(st.lists(st.binary(max_size=40), max_size=5), st.data())
 def test_the_sizes_of_the_output_pieces_say_nothing_about_the_secret(parts: list[bytes], data: st.DataObject) -> None:
     """Otherwise a piece could show that the text so far ends with the first bytes of the secret."""
@@ -232,6 +234,7 @@ _SECRETS = st.lists(st.binary(min_size=8, max_size=12), min_size=1, max_size=2)
 _FEW_BYTES = st.lists(st.text("ab", min_size=8, max_size=9).map(str.encode), min_size=1, max_size=2)
 
 
+@pytest.mark.abuse_case("E28")
 @given(st.data(), st.one_of(_SECRETS, _FEW_BYTES))
 @settings(deadline=None)
 def test_any_split_of_the_input_gives_the_output_of_the_reference(data: st.DataObject, secrets: list[bytes]) -> None:

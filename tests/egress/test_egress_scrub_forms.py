@@ -226,6 +226,7 @@ def test_each_published_encoding_has_an_encoder_here() -> None:
     assert rows[2:] == list(PUBLISHED)
 
 
+@pytest.mark.abuse_case("E28")
 @given(SECRETS, AROUND, AROUND, st.sampled_from(FORMS), st.lists(st.integers(0, 400), max_size=6))
 def test_any_secret_is_masked_in_any_form_anywhere(
     secret: str, before: bytes, after: bytes, how: tuple[str, str], places: list[int]
@@ -242,6 +243,7 @@ def test_any_secret_is_masked_in_any_form_anywhere(
     assert (hits >= 1, len(masked)) == (True, len(text))
 
 
+@pytest.mark.abuse_case("E28")
 @pytest.mark.parametrize("secret", HARD)
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_an_encoded_secret_is_masked_however_it_is_split(name: str, secret: str) -> None:
@@ -356,6 +358,7 @@ def _wrapped(text: bytes, width: int, end: bytes) -> bytes:
     return end.join(text[at : at + width] for at in range(0, len(text), width))
 
 
+@pytest.mark.abuse_case("E40")
 @pytest.mark.parametrize("how", LOOSE)
 def test_case_separators_and_wrapping_make_no_difference(how: str) -> None:
     """All letters and digits of the form are masked at every split; the surrounding text stays."""
@@ -385,6 +388,7 @@ def test_the_same_encodings_of_another_text_are_left_alone() -> None:
         assert scrub([form], needles) == (form, 0), how
 
 
+@pytest.mark.abuse_case("E40")
 @pytest.mark.parametrize("many", [1, 2, 10])
 def test_many_secrets_are_found_as_reliably_as_one(many: int) -> None:
     """Above some number of secrets another search is used, which finds the same: each form of each, wherever it begins."""
@@ -406,6 +410,7 @@ KEY = "canary-/7Gq+Zw9tK0=~&<'\""
 PLACES = ("body", "chunks", "a field", "Location", "Set-Cookie", "the name of a field", "a trailer", "gzip", "deflate")
 
 
+@pytest.mark.abuse_case("E27")
 @pytest.mark.anyio
 @pytest.mark.parametrize("place", PLACES)
 async def test_no_form_of_the_secret_comes_through_in_any_place(world: World, place: str) -> None:

@@ -75,6 +75,7 @@ async def test_a_secret_bound_for_a_host_is_scrubbed_from_the_first_response(
     assert (KEY in control.body, control.scrubbed) == (True, 0)
 
 
+@pytest.mark.abuse_case("E36")
 async def test_a_secret_bound_while_a_response_arrives_is_scrubbed_from_its_rest(world: World) -> None:
     """An example is a log that is read while another connector's token is renewed."""
     changed = threading.Event()
@@ -120,6 +121,7 @@ async def test_a_response_in_progress_is_still_scrubbed_after_the_vault_is_locke
     assert b"".join(body) == b"one\n" + b"*" * len(KEY) + b"\n"
 
 
+@pytest.mark.abuse_case("E37")
 async def test_a_host_with_secrets_gets_no_stream(world: World) -> None:
     """A stream could carry HTTP in pieces. A locked vault changes nothing; without a bound secret the stream opens."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
@@ -139,6 +141,7 @@ async def test_a_host_with_secrets_gets_no_stream(world: World) -> None:
             assert stream.address == "127.0.0.1"
 
 
+@pytest.mark.abuse_case("E37")
 async def test_a_stream_ends_when_a_secret_is_bound_for_its_host(world: World) -> None:
     """The secret is bound between the checks and the connection, or while the stream is open: no later bytes are given out."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
@@ -200,6 +203,7 @@ PARTS = (
 )
 
 
+@pytest.mark.abuse_case("E38")
 async def test_range_fields_are_dropped_where_a_secret_could_be_cut(
     world: World, bound: Callable[[Upstream], Grant]
 ) -> None:
@@ -230,6 +234,7 @@ PARTIAL = {
 }
 
 
+@pytest.mark.abuse_case("E38")
 @pytest.mark.parametrize("how", PARTIAL)
 async def test_a_partial_response_is_an_error_where_a_secret_could_be_cut(
     world: World, bound: Callable[[Upstream], Grant], how: str
@@ -246,6 +251,7 @@ async def test_a_partial_response_is_an_error_where_a_secret_could_be_cut(
     assert control.body == HALF
 
 
+@pytest.mark.abuse_case("E38")
 async def test_a_partial_response_is_an_error_where_a_bound_secret_is_unknown(world: World) -> None:
     """The vault was replaced by another: there is nothing to search for, and only whole responses arrive."""
     with Upstream(lambda _seen: PARTIAL["206"]) as upstream, Upstream(stored) as other:
@@ -302,6 +308,7 @@ def opened(packed: bytes, wbits: int = 47) -> bytes:
     return out
 
 
+@pytest.mark.abuse_case("E39")
 @pytest.mark.parametrize("size", [1, 1000, 65_536])
 @pytest.mark.parametrize("how", PACKED)
 def test_an_unlabelled_compressed_body_is_searched_for_secrets(how: str, size: int) -> None:
@@ -363,6 +370,7 @@ def test_an_uncompressed_body_comes_out_at_once(body: bytes, size: int) -> None:
     assert list(looked.finish()) == []
 
 
+@pytest.mark.abuse_case("E39")
 @pytest.mark.parametrize("size", [1, 1000])
 def test_raw_deflate_passes_as_it_is(size: int) -> None:
     """Raw deflate has no mark of its own, and no service is known that sends it unlabelled. The control has a header."""
@@ -395,6 +403,7 @@ def test_the_output_up_to_an_error_is_searched() -> None:
     assert tried > len(end)
 
 
+@pytest.mark.abuse_case("E42")
 @given(
     st.sampled_from([gzip.compress, zlib.compress, lambda data: zlib.compress(data, 0)]),
     st.one_of(st.sampled_from([b'{"a": "', b"<html>", b"Authorization: Bearer ", b"error: "]), st.binary(max_size=40)),
@@ -433,6 +442,7 @@ def test_the_first_short_event_of_a_stream_is_passed_on_at_once(text: str, size:
         assert feed(body, event[at : at + size]) == event[at : at + size]
 
 
+@pytest.mark.abuse_case("E43")
 def test_a_file_of_very_many_tiny_members_is_refused() -> None:
     """A tiny member costs as much as hundreds of other bytes. Real members, and a thousand tiny ones, pass and are searched."""
     tiny, small = gzip.compress(b"a"), gzip.compress(FILLER[: 2 * MEMBER_BYTES])
@@ -463,6 +473,7 @@ def test_nothing_is_held_or_refused_while_no_secret_is_bound() -> None:
         assert list(body.finish()) == []
 
 
+@pytest.mark.abuse_case("E42")
 @pytest.mark.parametrize("how", ["gzip", "zlib"])
 async def test_a_secret_bound_during_a_compressed_response_is_searched_for_in_its_rest(world: World, how: str) -> None:
     """The response began while no secret was bound. If another secret is bound at that moment, the same response arrives."""
@@ -484,6 +495,7 @@ async def test_a_secret_bound_during_a_compressed_response_is_searched_for_in_it
     assert await ask(OTHER) == packed
 
 
+@pytest.mark.abuse_case("E42")
 def test_a_compressed_body_that_can_no_longer_be_searched_is_refused_once_a_secret_is_bound() -> None:
     """The body is longer than what is decompressed while no secret is bound. Uncompressed formats pass."""
     for whole, is_refused in ((gzip.compress(FILLER * 20), True), (b"\x89PNG" + FILLER * 20, False)):
@@ -509,6 +521,7 @@ async def test_a_compressed_secret_makes_the_request_fail(world: World, bound: C
     assert gzip.decompress(archive.body) == b"an archive"
 
 
+@pytest.mark.abuse_case("E39")
 def test_a_stream_that_decodes_to_nothing_is_not_held_for_ever() -> None:
     """Empty compressed blocks follow the first bytes of what could be a secret; a bomb is refused here too."""
     packer = zlib.compressobj()

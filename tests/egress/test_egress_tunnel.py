@@ -280,6 +280,7 @@ def client_hello(name: str | None) -> bytes:
 UNSENT = "nothing was looked up, and nobody heard of it"
 
 
+@pytest.mark.abuse_case("CO1")
 @pytest.mark.parametrize(
     ("head", "status", "reason"),
     [
@@ -363,6 +364,7 @@ def test_a_name_that_does_not_resolve_is_a_bad_gateway(proxy: Proxy, upstream: U
         assert answered.status == 200
 
 
+@pytest.mark.abuse_case("CO4")
 @pytest.mark.parametrize(
     ("addresses", "reason"),
     [
@@ -396,6 +398,7 @@ def test_egress_private_holds_only_for_the_port_it_names(upstream: Upstream) -> 
             assert answered.reason == Reason.ADDRESS_NOT_PUBLIC.value
 
 
+@pytest.mark.abuse_case("CO4")
 def test_the_daemon_s_own_port_is_never_dialled(upstream: Upstream) -> None:
     """The person's exceptions do not change that."""
     with Proxy([f"{HOST}:{upstream.port}"], [HostPort(HOST, upstream.port)], own_port=upstream.port) as proxy:
@@ -404,6 +407,7 @@ def test_the_daemon_s_own_port_is_never_dialled(upstream: Upstream) -> None:
             assert answered.reason == Reason.ADDRESS_OWN.value
 
 
+@pytest.mark.abuse_case("CO4")
 def test_the_address_of_the_only_lookup_is_dialled(proxy: Proxy, upstream: Upstream, authority: Authority) -> None:
     """DNS rebinding: a second lookup would return another address. A forbidden first address is refused."""
     proxy.answers[HOST] = [["127.0.0.1"], ["127.0.0.2"]]
@@ -418,6 +422,7 @@ def test_the_address_of_the_only_lookup_is_dialled(proxy: Proxy, upstream: Upstr
 # Refused by what TLS says
 
 
+@pytest.mark.abuse_case("CO2")
 @pytest.mark.parametrize(
     ("first", "reason", "alert"),
     [
@@ -446,6 +451,7 @@ def test_a_tunnel_whose_first_tls_message_does_not_name_the_listed_host_is_close
     assert upstream.connections == 1
 
 
+@pytest.mark.abuse_case("CO2")
 def test_curl_reports_an_error_if_the_tls_name_is_not_the_requested_host(
     proxy: Proxy, upstream: Upstream, authority: Authority
 ) -> None:
@@ -458,6 +464,7 @@ def test_curl_reports_an_error_if_the_tls_name_is_not_the_requested_host(
     assert upstream.connections == 0
 
 
+@pytest.mark.abuse_case("CO3")
 @pytest.mark.parametrize("also", [b"", b"\x14\x03\x03\x00\x01\x01"], ids=["alone", "with a change of ciphers"])
 def test_a_second_client_hello_must_name_the_same_host(authority: Authority, also: bytes) -> None:
     """The server asks for another hello, alone or in one write with what OpenSSL sends after it.
@@ -500,6 +507,7 @@ def client_hello_like(data: bytes) -> bytes:
 # Ends, floods, and who does not play along
 
 
+@pytest.mark.abuse_case("CO6")
 def test_the_end_of_a_session_ends_its_tunnels(proxy: Proxy, upstream: Upstream, authority: Authority) -> None:
     """The tunnel ends at once, and the record has that reason."""
     with tls_through(proxy, upstream, authority) as tls:
@@ -526,6 +534,7 @@ def test_a_client_that_vanishes_leaves_no_tunnel_behind(proxy: Proxy, upstream: 
     assert not proxy.way.sessions
 
 
+@pytest.mark.abuse_case("CO8")
 @pytest.mark.parametrize("begun", [b"CONNECT api.exam", b""], ids=["half", "nothing"])
 def test_a_client_that_does_not_finish_its_request_head_gets_408(
     proxy: Proxy, begun: bytes, monkeypatch: pytest.MonkeyPatch
@@ -536,6 +545,7 @@ def test_a_client_that_does_not_finish_its_request_head_gets_408(
         assert (answered.status, answered.reason) == (408, Reason.TUNNEL_SLOW.value)
 
 
+@pytest.mark.abuse_case("CO8")
 def test_a_client_that_does_not_finish_its_client_hello_is_disconnected(
     proxy: Proxy, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -549,6 +559,7 @@ def test_a_client_that_does_not_finish_its_client_hello_is_disconnected(
     assert upstream.connections == 0
 
 
+@pytest.mark.abuse_case("CO8")
 def test_a_tunnel_to_a_host_that_never_answers_ends_as_idle(
     authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -576,6 +587,7 @@ def test_a_refused_connection_to_the_host_gives_the_client_a_tls_alert(authority
         assert (report.reason, report.address, report.bytes_up) == ("unreachable", None, 0)
 
 
+@pytest.mark.abuse_case("CO8")
 def test_a_connection_above_the_limit_of_a_session_gets_503(proxy: Proxy, upstream: Upstream) -> None:
     """A new connection is accepted when another one has closed."""
     with contextlib.ExitStack() as stack:
@@ -589,6 +601,7 @@ def test_a_connection_above_the_limit_of_a_session_gets_503(proxy: Proxy, upstre
             assert answered.status == 200
 
 
+@pytest.mark.abuse_case("CO7")
 def test_a_session_cannot_open_more_tunnels_a_minute_than_its_limit(
     proxy: Proxy, upstream: Upstream, authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -655,6 +668,7 @@ def test_a_client_waits_until_a_person_decides(
         assert (answered.status, answered.reason) == (500, "internal_error")
 
 
+@pytest.mark.abuse_case("CO9")
 def test_the_question_for_a_client_that_has_gone_is_withdrawn(asking: tuple[Asking, Proxy], upstream: Upstream) -> None:
     """The question is withdrawn when the client is gone, and when the session is over."""
     policy, proxy = asking

@@ -72,6 +72,7 @@ def test_the_end_of_a_head_is_found_when_it_arrives_byte_by_byte() -> None:
     assert read_head([bytes((byte,)) for byte in HEAD])[0] == HostPort(NAME, 443)
 
 
+@pytest.mark.abuse_case("CO1")
 @pytest.mark.parametrize(
     ("head", "reason"),
     [
@@ -191,6 +192,7 @@ def test_random_bytes_are_an_incomplete_client_hello_or_refused(data: bytes) -> 
 NO_TLS, NO_NAME, OTHER_NAME = Reason.TUNNEL_NO_TLS, Reason.TUNNEL_NO_NAME, Reason.TUNNEL_OTHER_NAME
 
 
+@pytest.mark.abuse_case("CO2")
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
@@ -317,6 +319,7 @@ SAME, OTHER = records(message(server_name(NAME.encode()))), records(message(serv
 ANY_RECORD = b"\x16\x03\x03" + vector(b"\x10" + vector(bytes(60), 3), 2)
 
 
+@pytest.mark.abuse_case("CO3")
 @given(st.lists(st.integers(0, 700), max_size=6), st.booleans())
 def test_another_name_in_a_second_client_hello_is_found_at_any_split(at: list[int], is_asked: bool) -> None:
     """The server may have asked for another hello or not: a client that expects it can send both at once.

@@ -11,7 +11,10 @@ from hypothesis import strategies as st
 from aileron.egress.refusal import MAX_REFUSAL, Reason, RefusedError
 from aileron.egress.url import MAX_URL_CHARS, Url, parse_url
 
+pytestmark = pytest.mark.abuse_case("E3")
 
+
+@pytest.mark.abuse_case("E24")
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -56,6 +59,7 @@ REFUSALS = [
 ]  # fmt: skip
 
 
+@pytest.mark.abuse_case("E1", "E2", "E4", "E24")
 @pytest.mark.parametrize(("reason", "text"), REFUSALS, ids=[f"{reason}-{text[:40]!r}" for reason, text in REFUSALS])
 def test_an_ambiguous_url_is_refused_with_its_reason(reason: Reason, text: str) -> None:
     """Each is a spelling that two parsers could read differently, and the error names the rule."""

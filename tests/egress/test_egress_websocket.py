@@ -261,6 +261,7 @@ async def test_a_credential_for_the_first_message_is_refused_in_a_request(servic
     assert reason_of(error) == "credential_not_granted"
 
 
+@pytest.mark.abuse_case("X6")
 @pytest.mark.parametrize(("name", "encode"), ENCODINGS, ids=[name for name, _ in ENCODINGS])
 async def test_a_secret_that_comes_back_is_masked_in_every_form(service: Service, name: str, encode: object) -> None:
     """The secret is in one frame or split over the frames of a message. This step did not send the secret."""
@@ -277,6 +278,7 @@ async def test_a_secret_that_comes_back_is_masked_in_every_form(service: Service
     assert world.journal.last.scrubbed == len(forms) + 1
 
 
+@pytest.mark.abuse_case("X6")
 async def test_a_lent_secret_is_masked_in_text_binary_and_close_messages(service: Service) -> None:
     """The server reflects the handshake's own secret."""
     grant = service.grant(credential=use(query="key"))
@@ -305,6 +307,7 @@ async def test_a_secret_bound_while_the_websocket_is_open_is_masked(service: Ser
     assert error.failure.failure_class is FailureClass.VAULT_LOCKED
 
 
+@pytest.mark.abuse_case("X6")
 async def test_a_lent_secret_is_masked_after_its_binding_is_gone(service: Service) -> None:
     """The secret was sent, so it can come back for as long as the step lasts."""
     world, destination = service.world, HostPort(HOST, service.server.port)
@@ -316,6 +319,7 @@ async def test_a_lent_secret_is_masked_after_its_binding_is_gone(service: Servic
         assert await talk.receive() == "*" * len(CANARY)
 
 
+@pytest.mark.abuse_case("X2")
 @pytest.mark.parametrize(
     ("url", "asked", "reason"),
     [
@@ -359,6 +363,7 @@ async def test_an_http_request_cannot_open_a_websocket(service: Service) -> None
     assert "host function websocket" in str(error)
 
 
+@pytest.mark.abuse_case("X8")
 async def test_a_preview_gets_no_websocket(service: Service) -> None:
     """The effect of a message cannot be known in advance; the approved step itself gets a WebSocket."""
     grant = service.grant()
@@ -381,6 +386,7 @@ async def test_a_websocket_without_tls_is_opened_if_the_user_allowed_it(
         assert reason_of(await refused(service.world, url, service.world.grant(destination))) == "plain_http"
 
 
+@pytest.mark.abuse_case("X3")
 @pytest.mark.parametrize(
     ("budget", "limit"),
     [

@@ -172,6 +172,7 @@ WELL: Final[Script] = [
 ]
 
 
+@pytest.mark.abuse_case("X1")
 @given(scripts)
 @example(close(reason="a reason without a code"))
 @settings(deadline=None)

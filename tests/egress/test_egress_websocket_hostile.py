@@ -96,6 +96,7 @@ HANDSHAKES: dict[str, tuple[Callable[[Seen], bytes], str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.abuse_case("X4")
 @pytest.mark.parametrize(("script", "words"), HANDSHAKES.values(), ids=HANDSHAKES)
 async def test_a_bad_handshake_opens_no_websocket(
     world: World, tls_upstream: MakeUpstream, script: Callable[[Seen], bytes], words: str
@@ -138,6 +139,7 @@ FRAMES: dict[str, tuple[Iterable[bytes], str]] = {
 }
 
 
+@pytest.mark.abuse_case("X5")
 @pytest.mark.parametrize(("frames", "words"), FRAMES.values(), ids=FRAMES)
 async def test_a_service_that_breaks_the_protocol_is_disconnected(
     world: World, tls_upstream: MakeUpstream, frames: Iterable[bytes], words: str
@@ -149,6 +151,7 @@ async def test_a_service_that_breaks_the_protocol_is_disconnected(
     assert re.search(words, str(error)), error
 
 
+@pytest.mark.abuse_case("X5")
 @pytest.mark.parametrize("flood", [endless, lambda: iter(lambda: frame(PING) * 1000, b"")], ids=["fragments", "pings"])
 async def test_empty_frames_count_against_the_byte_budget(
     world: World, tls_upstream: MakeUpstream, flood: Callable[[], Iterator[bytes]]
@@ -165,6 +168,7 @@ async def test_empty_frames_count_against_the_byte_budget(
     assert error.failure.details["limit"] == "bytes_down"
 
 
+@pytest.mark.abuse_case("X6")
 @pytest.mark.parametrize("size", [1, 7, 1000], ids=str)
 async def test_a_secret_split_over_many_fragments_is_masked(
     world: World, tls_upstream: MakeUpstream, size: int
@@ -180,6 +184,7 @@ async def test_a_secret_split_over_many_fragments_is_masked(
             assert await talk.receive() == Closed(None, "")
 
 
+@pytest.mark.abuse_case("X6")
 async def test_a_compressed_message_with_a_secret_is_an_error(world: World, tls_upstream: MakeUpstream) -> None:
     """An HTTP body that is compressed without a label is treated alike; a message without a secret arrives."""
     for secret, is_let_in in ((CANARY, False), (b"nothing of the kind", True)):
@@ -194,6 +199,7 @@ async def test_a_compressed_message_with_a_secret_is_an_error(world: World, tls_
                 assert "contains a secret" in str(await broken(world, url, grant))
 
 
+@pytest.mark.abuse_case("X5")
 async def test_a_service_that_does_not_answer_a_ping_is_disconnected(
     world: World, tls_upstream: MakeUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -71,6 +71,7 @@ def on_small_disk() -> Iterator[Callable[[str], dict[str, Any]]]:
         shutil.rmtree(directory, ignore_errors=True)
 
 
+@pytest.mark.abuse_case("R6")
 def test_a_run_on_a_full_disk_is_refused_before_its_effect(on_small_disk: Callable[[str], dict[str, Any]]) -> None:
     """The error has the fix, each time, also for a question to a person; with room, the same run has its effect."""
     seen = on_small_disk("before")

@@ -30,6 +30,7 @@ MAY_BE_OVER = {("after_commit", 3)}
 """Points at which the outcome is durable, unless the run took so long that the end of its request was written alone (ADR 49)."""
 
 
+@pytest.mark.abuse_case("L5")
 @pytest.mark.parametrize(("point", "count"), CASES)
 def test_the_record_is_right_after_a_kill(point: str, count: int) -> None:
     """The record has lost, doubled, omitted or guessed nothing, whatever the moment was."""

@@ -11,7 +11,7 @@ from tests.support.forge import ForgeServer
 from tests.support.home import DaemonHome, daemon_home
 from tests.support.published import KEY, Publisher
 
-pytestmark = pytest.mark.jail
+pytestmark = [pytest.mark.jail, pytest.mark.abuse_case("B17")]
 STEPS = (
     *(("before_commit", count) for count in range(1, 6)),
     *(("after_commit", count) for count in range(1, 6)),

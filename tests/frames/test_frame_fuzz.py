@@ -118,6 +118,7 @@ def mutated(draw: st.DrawFn) -> bytes:
     return bytes(data)
 
 
+@pytest.mark.abuse_case("M10")
 @pytest.mark.parametrize(
     ("kept", "data"), corpus(), ids=lambda value: value if isinstance(value, str) else value.hex()[:24]
 )
@@ -128,6 +129,7 @@ def test_every_stream_of_the_corpus_keeps_its_outcome(kept: str, data: bytes) ->
         assert ("refused" if why else "frames" if frames else "waits") == kept, why
 
 
+@pytest.mark.abuse_case("M10")
 @given(mutated(), st.lists(st.integers(0, 400), max_size=12))
 def test_a_mutated_stream_gives_frames_or_a_frame_error_for_every_split(data: bytes, cuts: list[int]) -> None:
     """Other exceptions do not occur; every split gives the same frames and reason; an accepted frame can be sent again."""
@@ -366,6 +368,7 @@ class Session(RuleBasedStateMachine):
         assert len(self.host.open_ids) <= MAX_IN_FLIGHT
 
 
+@pytest.mark.abuse_case("M10")
 def test_the_session_agrees_with_a_second_model_of_the_protocol() -> None:
     """Thousands of conversations ignore the order of frames: each is accepted or refused as the model's tables say."""
     run_state_machine_as_test(Session)

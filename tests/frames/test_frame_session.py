@@ -305,6 +305,7 @@ REFUSALS: dict[str, tuple[Script, tuple[str, Message], str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.abuse_case("M4", "M5")
 @pytest.mark.parametrize(("script", "last", "words"), REFUSALS.values(), ids=REFUSALS)
 def test_a_frame_out_of_order_is_refused(script: Script, last: tuple[str, Message], words: str) -> None:
     """The receiver refuses it for this reason, whoever sent it."""

@@ -271,6 +271,7 @@ def rewritten(how: str, history: list[Any]) -> list[Any]:
     ]
 
 
+@pytest.mark.abuse_case("A44")
 @pytest.mark.parametrize("how", [how for how in HOWS if "stored" not in how])
 def test_reused_ids_put_nothing_into_another_conversation(how: str) -> None:
     """Each conversation gets its own hidden rounds, also if its program rewrites it, and one without them gets none."""
@@ -295,6 +296,7 @@ def test_reused_ids_put_nothing_into_another_conversation(how: str) -> None:
             assert there == {"a": {"Bern"}, "b": {"Basel"}, "c": set()}[name]
 
 
+@pytest.mark.abuse_case("A44")
 @pytest.mark.parametrize("how", [how for how in HOWS if "stored" not in how])
 def test_repeated_words_put_nothing_into_another_conversation(how: str) -> None:
     """Only the last words are equal, the earlier ones differ; the hidden rounds go to the right conversation."""
@@ -312,6 +314,7 @@ def test_repeated_words_put_nothing_into_another_conversation(how: str) -> None:
             assert (model.problems, b"Bern" in model.bodies[0]) == ([], is_there)
 
 
+@pytest.mark.abuse_case("A44")
 @pytest.mark.parametrize("how", [how for how in HOWS if "stored" not in how])
 @pytest.mark.parametrize("second", [[], [Use("aileron_look", {"to": "Basel"})]], ids=["none", "its own"])
 def test_two_identical_conversations_get_no_hidden_rounds(how: str, second: list[Use]) -> None:

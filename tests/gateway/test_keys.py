@@ -84,6 +84,7 @@ def test_a_token_that_is_sent_twice_is_replaced_once(provider: Provider) -> None
         ) == [(b"x-api-key", KEY), (b"b", b"1")]
 
 
+@pytest.mark.abuse_case("A23")
 def test_a_client_cannot_make_the_key_be_dropped(provider: Provider) -> None:
     """A `Connection` field lists fields that are not passed on. It must not affect the key that is added."""
     with gateway(provider.settings(secret=True)) as port:
@@ -92,6 +93,7 @@ def test_a_client_cannot_make_the_key_be_dropped(provider: Provider) -> None:
         ]
 
 
+@pytest.mark.abuse_case("A23")
 @pytest.mark.parametrize(
     ("fields", "why"),
     [
@@ -118,6 +120,7 @@ def test_only_a_session_s_token_opens_an_upstream_with_a_key_in_the_vault(
         assert passed(port, provider, post("/v1/messages", f"x-api-key: {TOKEN}"))
 
 
+@pytest.mark.abuse_case("A23", "A30")
 @pytest.mark.parametrize(
     ("path", "field"),
     [
@@ -149,6 +152,7 @@ def test_a_session_s_token_is_never_sent_to_a_provider(path: str, field: str, pr
     )
 
 
+@pytest.mark.abuse_case("A30")
 def test_a_query_that_is_encoded_too_often_is_not_sent(provider: Provider, port: int) -> None:
     """Three layers of encoding are decoded and searched; more are refused."""
     assert passed(port, provider, post("/v1/messages?q=%252541", "b: 1"))
@@ -218,6 +222,7 @@ def test_a_locked_vault_stops_requests_unless_the_settings_allow_them(secret: bo
             assert passed(port, provider, post("/v1/messages", field)) == [(b"x-api-key", b"own")]
 
 
+@pytest.mark.abuse_case("A23")
 def test_no_secret_is_logged(provider: Provider, caplog: pytest.LogCaptureFixture) -> None:
     """Requests pass, are refused and break off, all at level DEBUG; only the break is logged."""
     caplog.set_level(logging.DEBUG)

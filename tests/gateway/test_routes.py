@@ -76,6 +76,7 @@ def test_an_unknown_path_is_not_passed_on(path: str, provider: Provider, port: i
     assert refused(port, provider, get(path))[:2] == (404, "not_found")
 
 
+@pytest.mark.abuse_case("A22", "A30")
 @pytest.mark.parametrize(
     "path",
     [
@@ -128,6 +129,7 @@ def test_another_version_of_http_is_refused(provider: Provider, port: int) -> No
     assert refusal == (505, "invalid_request", "the gateway speaks HTTP/1.1, not HTTP/1.0")
 
 
+@pytest.mark.abuse_case("A22")
 def test_an_http_2_client_gets_an_http_1_1_response_and_is_disconnected(provider: Provider, port: int) -> None:
     """An offer to upgrade to HTTP/2 is ignored."""
     with Line.to(port) as client:
@@ -142,6 +144,7 @@ def test_an_http_2_client_gets_an_http_1_1_response_and_is_disconnected(provider
         assert provider.answers(client).all(b"upgrade") == []
 
 
+@pytest.mark.abuse_case("A22")
 @pytest.mark.parametrize("method", ["TRACE", "CONNECT"])
 def test_trace_and_connect_are_refused(method: str, provider: Provider, port: int) -> None:
     """An API that echoes a request would reveal the key, and a tunnel has no end."""
@@ -150,6 +153,7 @@ def test_trace_and_connect_are_refused(method: str, provider: Provider, port: in
     assert message.startswith(f"{method} is not passed on; the methods are GET, ")
 
 
+@pytest.mark.abuse_case("A30")
 @pytest.mark.parametrize("method", ["TRACK", "DEBUG", "PROPFIND", "X"])
 def test_an_unlisted_method_is_refused(method: str) -> None:
     """TRACK, for example, is TRACE under another name; there may be more like it."""
@@ -157,6 +161,7 @@ def test_an_unlisted_method_is_refused(method: str) -> None:
         check_method(method)
 
 
+@pytest.mark.abuse_case("A31")
 def test_the_case_of_a_method_is_not_corrected(provider: Provider, port: int) -> None:
     """`post` is not POST (RFC 9110 section 9.1): its meaning upstream is unknown."""
     assert refused(port, provider, get("/v1/models", method="post"))[:2] == (501, "invalid_request")
@@ -170,6 +175,7 @@ def test_each_listed_method_is_passed_on_unchanged(method: str, provider: Provid
         assert provider.answers(client).start == f"{method} /v1/models HTTP/1.1".encode()
 
 
+@pytest.mark.abuse_case("A22")
 def test_a_message_with_length_and_chunks_is_sent_with_chunks_only(provider: Provider, port: int) -> None:
     """A length beside chunks would let an upstream that believes it find a second request in the body, on a connection that is
     shared with others. The same holds for a response.

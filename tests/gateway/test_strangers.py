@@ -37,6 +37,7 @@ def answered(client: Line, upstream: Line) -> bytes:
     return client.message()[1]
 
 
+@pytest.mark.abuse_case("A34")
 def test_callers_without_a_token_take_at_most_half_of_the_places(world: tuple[Provider, Provider, int]) -> None:
     """Two slow uploads fill their half: a third such caller must retry, and a caller with a token is served."""
     ours, anybodys, port = world
@@ -57,6 +58,7 @@ def test_callers_without_a_token_take_at_most_half_of_the_places(world: tuple[Pr
         assert answered(slow[0], upstreams[0]) == b"ok"
 
 
+@pytest.mark.abuse_case("A34")
 def test_a_stalled_upload_without_a_token_is_ended_early(
     world: tuple[Provider, Provider, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:

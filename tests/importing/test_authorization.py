@@ -258,6 +258,7 @@ def _at(service: Service, changes: dict[str, Any]) -> dict[str, Any]:
     return {key: put(value) for key, value in changes.items()}
 
 
+@pytest.mark.abuse_case("O22")
 @pytest.mark.parametrize(("changes", "words"), RESOURCES)
 def test_metadata_of_another_resource_is_refused(service: Service, changes: dict[str, Any], words: str) -> None:
     """The refusal says what differs, and no authorization server is asked."""
@@ -269,6 +270,7 @@ def test_metadata_of_another_resource_is_refused(service: Service, changes: dict
     assert f"{OAUTH}/tenant" not in service.paths[before:] or "scopes_supported" in changes
 
 
+@pytest.mark.abuse_case("O22")
 @pytest.mark.parametrize(("changes", "words"), METADATA)
 def test_an_unsuitable_authorization_server_is_refused(service: Service, changes: dict[str, Any], words: str) -> None:
     """The metadata names another issuer, or lacks what keeps a code safe. The next address is not tried."""
@@ -319,6 +321,7 @@ BODIES: list[tuple[bytes, str]] = [
 ]
 
 
+@pytest.mark.abuse_case("O22")
 @pytest.mark.parametrize(("body", "words"), BODIES)
 def test_an_invalid_document_is_refused(service: Service, body: bytes, words: str) -> None:
     """The document has duplicate keys, is no object, or is too large."""
@@ -327,6 +330,7 @@ def test_an_invalid_document_is_refused(service: Service, body: bytes, words: st
         found(service.url)
 
 
+@pytest.mark.abuse_case("O22")
 def test_metadata_redirects_are_not_followed(service: Service) -> None:
     """This holds for the address in a challenge and for the well-known ones."""
     service.put_resource("/there")
@@ -351,6 +355,7 @@ def public(authority: Authority) -> Iterator[Service]:
         yield made
 
 
+@pytest.mark.abuse_case("O22")
 @pytest.mark.parametrize(
     ("host", "words"),
     [

@@ -44,6 +44,7 @@ def test_the_first_bearer_challenge_is_read(lines: list[str], found: Bearer | No
     assert maybe_bearer(lines) == found
 
 
+@pytest.mark.abuse_case("O22")
 @pytest.mark.parametrize("line", UNREADABLE)
 def test_an_ambiguous_challenge_is_not_read(line: str) -> None:
     """Two readers could read it differently, so no part of it counts."""

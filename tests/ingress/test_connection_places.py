@@ -17,7 +17,7 @@ from aileron.ingress.connection_places import place_of
 from tests.ingress.conftest import Serving
 from tests.support.waiting import give_turns
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.abuse_case("A32")]
 DEADLINE_S = 20.0
 ROOM = 12
 SILENT = 4

@@ -48,6 +48,7 @@ async def _asked(port: int, first: bytes) -> SocketStream:
     return client
 
 
+@pytest.mark.abuse_case("A32")
 @pytest.mark.parametrize(
     ("first", "then"),
     [(_PLAIN, b""), (_UPGRADE, b""), (_PLAIN * 2, b""), (_PLAIN, _PLAIN), (_UPGRADE, b"\0" * 100)],

@@ -303,6 +303,7 @@ def lay(place: Place, where: str, target: Path) -> None:
         (folder / "python").symlink_to(target)
 
 
+@pytest.mark.abuse_case("CP6")
 @pytest.mark.parametrize("where", ["settings", "project", "pyvenv", "git"])
 @pytest.mark.parametrize(
     "target",
@@ -320,6 +321,7 @@ def test_no_place_of_credentials_is_recommended(place: Place, where: str, target
     assert not [note for note in notes if "--allow" in note]
 
 
+@pytest.mark.abuse_case("CP6")
 @pytest.mark.parametrize("where", ["settings", "project", "pyvenv", "git"])
 def test_a_place_without_credentials_is_recommended(place: Place, where: str) -> None:
     """The note quotes the folder's name for a shell."""
@@ -553,6 +555,7 @@ PASSED = {
 }
 
 
+@pytest.mark.abuse_case("CP7")
 @pytest.mark.parametrize("name", HELD_BACK)
 def test_a_variable_with_a_credential_or_code_is_not_passed(place: Place, name: str) -> None:
     """The name may start like the agent's own, or be in a list. --allow-env passes the variable, without a note."""

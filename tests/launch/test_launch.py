@@ -29,6 +29,7 @@ def tree(path: Path) -> dict[str, bytes]:
 # What the agent gets
 
 
+@pytest.mark.abuse_case("A9")
 @pytest.mark.parametrize("name", NAMES)
 def test_a_session_ends_with_its_agents_exit_code(desk: Desk, name: str) -> None:
     """Agent, folder and exit code are on record; the token is in a variable and in no argument."""
@@ -98,6 +99,7 @@ def test_an_invalid_selector_starts_nothing(desk: Desk, command: tuple[str, ...]
     assert len(desk.sessions()) == before
 
 
+@pytest.mark.abuse_case("A10")
 def test_no_secret_of_ailerons_is_in_the_agents_environment(desk: Desk) -> None:
     """The environment of its parent, which it can read, has none either. The person's other variables stay."""
     secrets = {"AILERON_VAULT_PASSPHRASE": PASSPHRASE, "AILERON_SESSION_TOKEN": "ail_outer", "AILERON_OTHER": "o"}
@@ -115,6 +117,7 @@ def test_no_secret_of_ailerons_is_in_the_agents_environment(desk: Desk) -> None:
     assert "STAND_IN_RECORD" in record["of_parent"]  # the agent could read it
 
 
+@pytest.mark.abuse_case("A24")
 def test_no_file_of_the_person_is_touched(desk: Desk) -> None:
     """This holds for agents without an option for everything, and if two run at once."""
     person = desk.path / "person"
@@ -273,6 +276,7 @@ def test_the_session_of_a_killed_launcher_ends(desk: Desk) -> None:
     assert desk.aileron("launch", "pi").code == 0
 
 
+@pytest.mark.abuse_case("A42")
 def test_a_process_that_leaves_its_agent_stays_in_the_session(desk: Desk) -> None:
     """Two forks make it the launcher's child, rather than process 1's. It leaves no zombie when it has ended."""
     with desk.start("launch", "pi", STAND_IN="detach") as launcher:

@@ -67,6 +67,7 @@ def pi_told(of: Setup) -> dict[str, Any]:
 # All agents
 
 
+@pytest.mark.abuse_case("A9")
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("gateway", [None, PLAIN, KEPT], ids=["no gateway", "plain", "kept"])
 def test_no_argument_holds_the_token(name: str, gateway: Gateway | None) -> None:

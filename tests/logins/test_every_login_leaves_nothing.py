@@ -213,6 +213,7 @@ def _found(forms: dict[str, bytes], data: bytes) -> list[str]:
     return [name for name, form in forms.items() if form in data]
 
 
+@pytest.mark.abuse_case("LP12")
 @pytest.mark.parametrize("protocol", [*BY_PASSWORD, "ssh"])
 def test_the_secret_is_in_no_frame_and_only_in_the_login_s_own_memory(
     home: TheirHome, servers: Servers, protocol: str
@@ -243,6 +244,7 @@ def test_the_secret_is_in_no_frame_and_only_in_the_login_s_own_memory(
         assert _found(forms, passed) == [], way
 
 
+@pytest.mark.abuse_case("LP12")
 def test_the_secret_is_in_no_file(home: TheirHome, servers: Servers) -> None:
     """The search covers ledger, log, sockets, connectors and the vault; a word said in the jail is found there."""
     words = {protocol: f"written-by-{protocol}-{home.user}" for protocol in ("imap", "ssh")}
@@ -259,6 +261,7 @@ def test_the_secret_is_in_no_file(home: TheirHome, servers: Servers) -> None:
         assert [name for name in written if name.startswith("ledger.db")], written
 
 
+@pytest.mark.abuse_case("LP13")
 @pytest.mark.parametrize("whose", ["jail", "login", "daemon"])
 def test_a_jail_login_or_daemon_killed_by_a_signal_leaves_no_core_dump(
     home: TheirHome, servers: Servers, whose: str

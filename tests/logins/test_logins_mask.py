@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -36,6 +37,7 @@ def masked(forms: list[bytes], text: bytes) -> bytes:
     return bytes(ord("*") if at in stars else byte for at, byte in enumerate(text))
 
 
+@pytest.mark.abuse_case("LP7")
 @given(small_forms, small_text, st.data())
 def test_masking_does_not_depend_on_how_the_bytes_are_split(
     forms: list[bytes], text: bytes, data: st.DataObject
@@ -51,6 +53,7 @@ def test_masking_does_not_depend_on_how_the_bytes_are_split(
     assert (mask.hits > 0) == (expected != text)
 
 
+@pytest.mark.abuse_case("LP7")
 @given(small_forms, small_text, st.data())
 def test_a_pause_in_the_stream_reveals_at_most_three_bytes_of_a_secret(
     forms: list[bytes], text: bytes, data: st.DataObject
@@ -74,6 +77,7 @@ def test_a_pause_in_the_stream_reveals_at_most_three_bytes_of_a_secret(
             at = text.find(form, at + 1)
 
 
+@pytest.mark.abuse_case("LP7")
 @given(st.binary(max_size=40), st.binary(max_size=40), st.data())
 def test_base64_of_the_secret_is_masked_at_each_offset(before: bytes, after: bytes, data: st.DataObject) -> None:
     """`AUTH PLAIN` sends the secret encoded in this way, or within something longer."""

@@ -609,6 +609,7 @@ def test_a_session_parameter_alone_does_not_prevent_writes(at: At, server: Postg
     _nothing_is_written(server)
 
 
+@pytest.mark.abuse_case("LC8")
 def test_knowing_the_name_of_the_enclosing_savepoint_does_not_allow_writes(at: At) -> None:
     """Another session of the role can see the statement that made it, while it is the last one."""
     with at.reading() as login, at.reading() as beside:

@@ -279,6 +279,7 @@ def test_a_statement_other_than_the_previewed_one_is_not_committed(opens: Opens,
     assert cities(admin) == BEFORE
 
 
+@pytest.mark.abuse_case("LC4")
 def test_rows_deleted_by_cascades_are_counted_by_table(opens: Opens, admin: Admin) -> None:
     """Another number of them is another change."""
     sql = "DELETE FROM shop.customers WHERE id = 1 RETURNING *"
@@ -309,6 +310,7 @@ GRANT ALL ON ALL TABLES IN SCHEMA shop TO writer;
 """
 
 
+@pytest.mark.abuse_case("LC7")
 @pytest.mark.parametrize(
     ("sql", "unlisted"),
     [
@@ -334,6 +336,7 @@ def test_unlisted_changes_in_the_table_itself_are_counted(
     assert f"In all, the database counts {unlisted}: not all that changed is listed here" in found or unlisted is None
 
 
+@pytest.mark.abuse_case("LC7")
 def test_the_description_of_another_table_is_not_taken_for_that_of_the_changed_rows(
     server: PostgreSQL, admin: Admin
 ) -> None:
@@ -361,6 +364,7 @@ def test_the_description_of_another_table_is_not_taken_for_that_of_the_changed_r
     assert noted.text.startswith("1 row of shop.log inserted:\n  said: x")
 
 
+@pytest.mark.abuse_case("LC7")
 def test_a_temporary_view_does_not_hide_changes(opens: Opens, admin: Admin) -> None:
     """A trigger creates a view with the name of a system view that the check reads."""
     admin.run("""
@@ -405,6 +409,7 @@ def test_rows_of_partitions_count_as_rows_of_their_table(opens: Opens, admin: Ad
     assert seen.text.splitlines() == ["1 row of shop.days inserted:", "  day: 2026-02-03, what: tea"]
 
 
+@pytest.mark.abuse_case("LC3")
 @pytest.mark.parametrize(
     ("sql", "says"),
     [
@@ -448,6 +453,7 @@ def test_a_change_of_zero_rows_can_be_previewed_and_run(opens: Opens, admin: Adm
         assert carried_out(library, sql) == []
 
 
+@pytest.mark.abuse_case("LC3")
 @pytest.mark.parametrize(
     ("statements", "why"),
     [
@@ -537,6 +543,7 @@ SETTINGS: Final = {
 }
 
 
+@pytest.mark.abuse_case("LC9")
 @pytest.mark.parametrize(("name", "value"), SETTINGS.items(), ids=SETTINGS)
 @pytest.mark.parametrize("where", ["before", "within"])
 def test_a_setting_changed_in_sql_is_refused(
@@ -581,6 +588,7 @@ def test_a_change_of_role_ends_the_stream(server: PostgreSQL, admin: Admin, befo
         assert "'role' was changed in SQL" in login.over().message
 
 
+@pytest.mark.abuse_case("LC9")
 @pytest.mark.parametrize(
     ("sql", "refusal"),
     [
@@ -615,6 +623,7 @@ def test_rows_are_shown_with_the_settings_of_the_login(
     assert noted.text.splitlines()[1] == FIRST
 
 
+@pytest.mark.abuse_case("LC9")
 def test_a_statement_behind_a_write_cannot_reset_a_setting_unnoticed(server: PostgreSQL, admin: Admin) -> None:
     """Planning it is enough: PostgreSQL then calls functions that are declared IMMUTABLE."""
     admin.run(WRITTEN)
@@ -755,6 +764,7 @@ GRANT ALL ON ALL TABLES IN SCHEMA shop TO by_trust;
 """
 
 
+@pytest.mark.abuse_case("LC1")
 def test_concurrent_changes_never_lead_to_a_commit_of_rows_outside_the_preview(
     server: PostgreSQL, admin: Admin
 ) -> None:

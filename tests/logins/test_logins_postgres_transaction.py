@@ -173,6 +173,7 @@ def shown() -> str:
     return noted.digest
 
 
+@pytest.mark.abuse_case("LC2")
 @given(st.lists(st.sampled_from(PIECES), max_size=12).map(b"".join), st.integers(1, 80))
 @example(b"".join(HONEST), 1)
 @example(b"".join(HONEST[:-1]) + query(SEEN) + HONEST[-1], 7)

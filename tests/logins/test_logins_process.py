@@ -132,6 +132,7 @@ def running(pid: int) -> list[int]:
     return [child for child in children_of(pid) if "\nState:\tZ" not in Path(f"/proc/{child}/status").read_text()]
 
 
+@pytest.mark.abuse_case("LP1")
 @needs_root
 async def test_a_login_process_has_only_its_sockets_and_the_forking_process_has_no_secret() -> None:
     """The memory of both is searched; the secret is found in the login's, so the search works."""
@@ -175,6 +176,7 @@ def descriptors(pid: int) -> list[str]:
     return [os.readlink(link).partition("[")[0] for link in Path(f"/proc/{pid}/fd").iterdir()]
 
 
+@pytest.mark.abuse_case("LP3")
 async def test_killing_a_login_ends_only_its_own_stream() -> None:
     """The other login, and the process that forked both, continue."""
     async with keeping() as keeper:
@@ -193,6 +195,7 @@ async def test_killing_a_login_ends_only_its_own_stream() -> None:
             survivor.close()
 
 
+@pytest.mark.abuse_case("LP2")
 async def test_login_processes_end_with_their_keeper_and_are_started_again_when_needed() -> None:
     """Killing the forking process ends its logins; the next login starts another one."""
     async with keeping() as keeper:
@@ -226,6 +229,7 @@ async def test_a_refused_login_reports_its_problem() -> None:
             begun.close()
 
 
+@pytest.mark.abuse_case("LP2")
 async def test_an_unanswered_login_ends_at_its_deadline() -> None:
     """The service never answers."""
     async with keeping() as keeper:
@@ -237,6 +241,7 @@ async def test_an_unanswered_login_ends_at_its_deadline() -> None:
             begun.close()
 
 
+@pytest.mark.abuse_case("LP10")
 async def test_abandoned_logins_end_at_once_and_leave_room() -> None:
     """A connector opens and closes streams again and again, at a silent service, long before the deadline."""
     async with keeping() as keeper:
@@ -300,6 +305,7 @@ if stage == "login":
 """
 
 
+@pytest.mark.abuse_case("LP1")
 @pytest.mark.parametrize("stage", ["free", "process", "login"])
 def test_a_login_process_can_do_only_what_it_needs(stage: str) -> None:
     """The forking process can fork; a login can use its sockets, and is killed if it calls exec. An unconfined

@@ -214,6 +214,7 @@ def exchanged(sock: socket.socket, data: bytes, size: int) -> bytes:
     return bytes(got)
 
 
+@pytest.mark.abuse_case("LP7")
 def test_the_secret_is_masked_in_the_whole_stream() -> None:
     """The secret is masked and counted also if it comes in two parts with a pause between them."""
     with Service(PlainLogin).logged_in() as (service, login):
@@ -227,6 +228,7 @@ def test_the_secret_is_masked_in_the_whole_stream() -> None:
         assert login.over() == Over(scrubbed=2)
 
 
+@pytest.mark.abuse_case("LP8")
 def test_a_connector_that_does_not_read_makes_the_service_wait() -> None:
     """Only what the relay and the sockets can hold is read from the service."""
     with Service(PlainLogin).logged_in() as (service, login):
@@ -260,6 +262,7 @@ def test_a_connector_that_closes_with_unread_data_ends_the_stream_without_an_err
         assert login.over() == Over(scrubbed=0)
 
 
+@pytest.mark.abuse_case("LP8")
 def test_a_filter_holds_a_bounded_number_of_answers() -> None:
     """The filter itself answers commands, and the connector sends them without reading the answers."""
     with Service(in_lines).logged_in() as (_service, login):
@@ -282,6 +285,7 @@ def test_bytes_sent_right_after_the_login_pass_first_and_through_the_filter() ->
         assert len(login.notes) == 1
 
 
+@pytest.mark.abuse_case("LP6")
 def test_a_note_is_recorded_before_its_bytes_are_sent() -> None:
     """A note that cannot be recorded ends the stream, and its bytes are not sent."""
     kept: list[Note] = []
@@ -368,6 +372,7 @@ def test_a_refused_login_quotes_the_service_without_the_secret() -> None:
         assert read_all(login.client) == b""
 
 
+@pytest.mark.abuse_case("LP8")
 def test_a_tls_connection_that_ends_without_close_notify_is_reported(authority: trustme.CA) -> None:
     """Earlier bytes are passed on. In the control, the first test of this file, the service ends TLS."""
     with Service(PlainLogin, authority).logged_in() as (service, login):
@@ -403,6 +408,7 @@ def test_a_tls_connection_without_close_notify_after_a_goodbye_is_no_error(autho
         assert login.over().problem is None
 
 
+@pytest.mark.abuse_case("LP8")
 def test_the_deadline_ends_an_open_stream() -> None:
     """Neither end sends anything."""
     with Service(PlainLogin, stream_s=0.4).logged_in() as (_service, login):

@@ -172,6 +172,7 @@ PROTOCOLS = pytest.mark.parametrize("protocol", ["smtp", "imap", "pop3"])
 # TLS.
 
 
+@pytest.mark.abuse_case("LM1")
 @PROTOCOLS
 def test_a_stripped_starttls_is_refused(authority: Authority, protocol: str) -> None:
     """The offer is missing, or STARTTLS is refused: no password is sent. Control: the service agrees to TLS."""
@@ -197,6 +198,7 @@ def test_a_stripped_starttls_is_refused(authority: Authority, protocol: str) -> 
             assert (_failed(told), _is_shown(heard)) == (Problem.NOT_ENCRYPTED, False)
 
 
+@pytest.mark.abuse_case("LM1")
 @PROTOCOLS
 def test_commands_injected_before_tls_are_refused(authority: Authority, protocol: str) -> None:
     """CVE-2011-0411: the packet that agrees to TLS also has words to be read after it."""
@@ -214,6 +216,7 @@ def test_commands_injected_before_tls_are_refused(authority: Authority, protocol
     assert (_failed(told), _is_shown(heard)) == (Problem.NOT_ENCRYPTED, False)
 
 
+@pytest.mark.abuse_case("LM1")
 @PROTOCOLS
 def test_mechanisms_offered_before_tls_do_not_count(authority: Authority, protocol: str) -> None:
     """The service offers PLAIN before TLS and only an unusable mechanism after it: PLAIN is not used."""
@@ -236,6 +239,7 @@ def test_mechanisms_offered_before_tls_do_not_count(authority: Authority, protoc
     assert (_failed(told), _is_shown(heard)) == (Problem.WEAK_LOGIN, False)
 
 
+@pytest.mark.abuse_case("LM1")
 def test_an_imap_connection_that_is_logged_in_already_is_refused(authority: Authority) -> None:
     """PREAUTH before TLS is a way around TLS; within it, the mailbox is another user's."""
     for encryption, problem in (("starttls", Problem.NOT_ENCRYPTED), ("tls", Problem.PROTOCOL)):
@@ -243,6 +247,7 @@ def test_an_imap_connection_that_is_logged_in_already_is_refused(authority: Auth
         assert (_failed(told), heard) == (problem, b"")
 
 
+@pytest.mark.abuse_case("LM2")
 @PROTOCOLS
 def test_an_invalid_certificate_is_refused(authority: Authority, protocol: str) -> None:
     """The certificate is expired, or for another name: nothing is sent."""
@@ -293,6 +298,7 @@ def _scram(
     return talk.hear() == b""
 
 
+@pytest.mark.abuse_case("LM3")
 @PROTOCOLS
 def test_scram_plus_is_bound_to_the_certificate(authority: Authority, protocol: str, tmp_path: Path) -> None:
     """The service's own certificate completes the login; another one's, as behind a man in the middle, does not."""
@@ -322,6 +328,7 @@ def test_scram_plus_is_bound_to_the_certificate(authority: Authority, protocol: 
             assert _failed(told) is Problem.REFUSED_CREDENTIAL
 
 
+@pytest.mark.abuse_case("LM3")
 @PROTOCOLS
 def test_a_stripped_scram_plus_is_reported_to_the_service(authority: Authority, protocol: str) -> None:
     """The client sends `y`, "I support channel binding". A service that offered -PLUS then refuses the login."""
@@ -341,6 +348,7 @@ def test_a_stripped_scram_plus_is_reported_to_the_service(authority: Authority, 
     assert b"does-support-channel-binding" in firsts[0]
 
 
+@pytest.mark.abuse_case("LM3", "LM4")
 @PROTOCOLS
 @pytest.mark.parametrize(
     ("lie", "problem"),
@@ -406,6 +414,7 @@ def test_a_service_that_does_scram_wrongly_gets_no_password(
         assert heard.upper().count(b"AUTH") <= 1, heard
 
 
+@pytest.mark.abuse_case("LM4")
 @PROTOCOLS
 def test_a_service_that_asks_again_after_plain_is_refused(authority: Authority, protocol: str) -> None:
     """PLAIN has only one message."""
@@ -421,6 +430,7 @@ def test_a_service_that_asks_again_after_plain_is_refused(authority: Authority, 
     assert heard.count(b"\r\n") == 2, heard
 
 
+@pytest.mark.abuse_case("LM4")
 @PROTOCOLS
 def test_the_login_mechanism_sends_the_user_name_first(authority: Authority, protocol: str) -> None:
     """A service that asks for the password first gets neither."""
@@ -440,6 +450,7 @@ def test_the_login_mechanism_sends_the_user_name_first(authority: Authority, pro
         assert told == LoggedIn(mechanism="LOGIN") if is_done else _failed(told) is Problem.PROTOCOL
 
 
+@pytest.mark.abuse_case("LM4")
 @PROTOCOLS
 def test_a_service_with_unknown_mechanisms_only_gets_no_password(authority: Authority, protocol: str) -> None:
     """The failure lists the offered mechanisms. The connection has no TLS."""
@@ -464,6 +475,7 @@ def test_a_service_with_unknown_mechanisms_only_gets_no_password(authority: Auth
 # Services that stop, stall, or talk without end.
 
 
+@pytest.mark.abuse_case("LM11")
 @PROTOCOLS
 def test_a_service_that_closes_half_way_is_reported(authority: Authority, protocol: str) -> None:
     """The service closes at once, after the greeting, after its capabilities, and after the command of the login."""
@@ -482,6 +494,7 @@ def test_a_service_that_closes_half_way_is_reported(authority: Authority, protoc
         assert _failed(_try(script, authority, protocol)[0]) is Problem.CLOSED
 
 
+@pytest.mark.abuse_case("LM11")
 @PROTOCOLS
 def test_a_login_at_a_silent_service_ends_at_its_deadline(authority: Authority, protocol: str) -> None:
     """The login ends at its deadline."""
@@ -489,6 +502,7 @@ def test_a_login_at_a_silent_service_ends_at_its_deadline(authority: Authority, 
     assert (_failed(told), heard) == (Problem.TOO_SLOW, b"")
 
 
+@pytest.mark.abuse_case("LM11")
 @PROTOCOLS
 @pytest.mark.parametrize("what", ["line", "lines", "nonsense", "literal"])
 def test_the_length_of_a_mail_service_s_answers_is_bounded(authority: Authority, protocol: str, what: str) -> None:
@@ -512,6 +526,7 @@ def test_the_length_of_a_mail_service_s_answers_is_bounded(authority: Authority,
     assert _failed(_try(script, authority, protocol)[0]) is Problem.PROTOCOL
 
 
+@pytest.mark.abuse_case("LM5")
 @pytest.mark.parametrize("code", [b"535", b"534", b"454", b"550"])
 def test_any_smtp_refusal_is_a_refused_credential(authority: Authority, code: bytes) -> None:
     """A "temporary" code counts too: some services use it for locked accounts, so there is no second try."""
@@ -526,6 +541,7 @@ def test_any_smtp_refusal_is_a_refused_credential(authority: Authority, code: by
     assert (_failed(told), heard.count(b"AUTH")) == (Problem.REFUSED_CREDENTIAL, 1)
 
 
+@pytest.mark.abuse_case("LM6")
 @PROTOCOLS
 def test_a_repeated_password_in_a_refusal_is_not_passed_on(authority: Authority, protocol: str) -> None:
     """The service repeats it in the clear and in base64; its other words are kept."""
@@ -545,6 +561,7 @@ def test_a_repeated_password_in_a_refusal_is_not_passed_on(authority: Authority,
     assert not _is_shown(told.said.encode())
 
 
+@pytest.mark.abuse_case("LM6")
 def test_a_capability_that_contains_the_password_is_left_out(authority: Authority) -> None:
     """IMAP lists capabilities after the login, and their case is changed on the way to the library."""
 

@@ -117,6 +117,7 @@ def test_smtp_extensions_that_change_the_end_of_data_are_not_offered() -> None:
     assert server.heard == b""
 
 
+@pytest.mark.abuse_case("LM9")
 def test_an_envelope_is_noted_before_data_is_sent() -> None:
     """The library sends all commands at once; the service gets one at a time."""
     heard, _server = _say(LETTER)
@@ -131,6 +132,7 @@ def test_an_envelope_is_noted_before_data_is_sent() -> None:
     ]
 
 
+@pytest.mark.abuse_case("LM9")
 def test_noted_recipients_are_those_that_the_service_accepted() -> None:
     """Refused recipients are left out, and so are those before RSET or EHLO."""
     for between in (b"RSET\r\n", b"EHLO me\r\n", b"HELO me\r\n"):
@@ -152,6 +154,7 @@ def test_a_message_refused_after_data_is_noted_as_refused() -> None:
     assert heard.notes[1:] == [Submitted(size=0, code=451)]
 
 
+@pytest.mark.abuse_case("LM8")
 @pytest.mark.parametrize(
     "smuggled",
     [
@@ -194,6 +197,7 @@ def test_escaped_dots_and_ends_within_a_message_pass() -> None:
             assert heard.notes[-1] == Submitted(size=len(text) - 3, code=250)
 
 
+@pytest.mark.abuse_case("LM8")
 @pytest.mark.parametrize(
     "line",
     [
@@ -212,6 +216,7 @@ def test_a_line_that_could_contain_a_second_command_ends_the_stream(line: bytes)
     assert refused.value.problem is Problem.NOT_ALLOWED
 
 
+@pytest.mark.abuse_case("LM9")
 @pytest.mark.parametrize(
     ("line", "code"),
     [
@@ -237,6 +242,7 @@ def test_a_command_that_is_not_allowed_gets_an_error_and_the_stream_continues(li
     assert server.heard == b"NOOP\r\n"
 
 
+@pytest.mark.abuse_case("LM9")
 @pytest.mark.parametrize(
     "path",
     [b"<a@b>", b'<"a b"@example.com>', b'<"a\\"<b>"@example.com>', b"<postmaster>", "<jörg@exämple.com>".encode()],
@@ -271,6 +277,7 @@ def test_a_library_may_send_ahead_only_a_bounded_amount() -> None:
     assert refused.value.problem is Problem.NOT_ALLOWED
 
 
+@pytest.mark.abuse_case("LM11")
 def test_an_early_answer_is_noted_and_an_unrequested_answer_is_refused() -> None:
     """An early answer comes before the end of a message. Of unrequested answers only 421, a goodbye, passes."""
     through, server = _smtp(), Server()
@@ -285,6 +292,7 @@ def test_an_early_answer_is_noted_and_an_unrequested_answer_is_refused() -> None
         assert refused.value.problem is Problem.PROTOCOL
 
 
+@pytest.mark.abuse_case("LM10")
 def test_a_preview_sends_no_message() -> None:
     """MAIL and RCPT pass, so that recipients are checked; DATA ends the stream."""
     with pytest.raises(LoginError) as refused:
@@ -302,6 +310,7 @@ def _imap_up(through: Filter, *pieces: bytes) -> bytes:
     return b"".join(part.to_server for piece in pieces for part in through.up(piece))
 
 
+@pytest.mark.abuse_case("LM7")
 @pytest.mark.parametrize("size", [b"{5}", b"{5+}", b"~{5}"])
 def test_a_literal_is_not_read_as_a_command(size: bytes) -> None:
     """A message that contains a LOGIN line is appended; outside a literal, that line is a command and refused."""
@@ -318,6 +327,7 @@ def test_a_literal_is_not_read_as_a_command(size: bytes) -> None:
         _imap_up(through, b"b login x y\r\n")
 
 
+@pytest.mark.abuse_case("LM7")
 def test_the_line_after_a_refused_literal_is_a_command() -> None:
     """The line is checked like any command, and only the refusal itself ends the wait for the literal."""
     through = ImapFilter(reads_only=False)
@@ -332,6 +342,7 @@ def test_the_line_after_a_refused_literal_is_a_command() -> None:
         _imap_up(through, b"c LOGIN x y\r\n")
 
 
+@pytest.mark.abuse_case("LM7")
 @pytest.mark.parametrize(
     "command", [b"LOGIN x y", b"login x y", b"AUTHENTICATE PLAIN", b"STARTTLS", b"COMPRESS DEFLATE", b"UNAUTHENTICATE"]
 )
@@ -343,6 +354,7 @@ def test_a_second_login_or_compression_of_imap_is_refused(command: bytes) -> Non
         assert refused.value.problem is Problem.NOT_ALLOWED
 
 
+@pytest.mark.abuse_case("LM12")
 @pytest.mark.parametrize(
     "line", [b" SEARCH DELETE x", b"\tx SEARCH DELETE", b"x\tDELETE SEARCH x", b"a SEARCH\tx", b"a", b"+ NOOP"]
 )
@@ -373,6 +385,7 @@ def test_a_preview_of_imap_may_read(command: bytes) -> None:
     assert _imap_up(ImapFilter(reads_only=True), b"a " + command + b"\r\n") == b"a " + command + b"\r\n"
 
 
+@pytest.mark.abuse_case("LM10")
 @pytest.mark.parametrize(
     "command",
     [
@@ -422,6 +435,7 @@ def test_a_second_login_of_pop3_is_refused(command: bytes) -> None:
     assert refused.value.problem is Problem.NOT_ALLOWED
 
 
+@pytest.mark.abuse_case("LM10")
 @pytest.mark.parametrize("command", [b"DELE 1", b"RETR 1", b"XTND XMIT", b""])
 def test_a_preview_of_pop3_changes_nothing(command: bytes) -> None:
     """RETR marks a message as read at some services; without a preview each command passes."""
@@ -514,6 +528,7 @@ def test_splits_of_the_bytes_do_not_change_the_outcome(
         assert whole == pieces
 
 
+@pytest.mark.abuse_case("LM7")
 @pytest.mark.parametrize("protocol", list(MAKES))
 @given(data=st.data())
 def test_a_placeholder_never_reaches_the_service(protocol: str, data: st.DataObject) -> None:

@@ -106,6 +106,7 @@ def test_imaplib_and_poplib_read_mail(account: Account) -> None:
             assert "login/mail/me" in str(sending)
 
 
+@pytest.mark.abuse_case("LM6")
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root looks into the memory of a jail")
 def test_the_password_is_in_no_jail_no_file_and_no_answer(account: Account) -> None:
     """The search runs while the stream is open, and finds the message's words, so the right memory is searched."""
@@ -151,6 +152,7 @@ def _command(pid: int) -> bytes:
         return b""
 
 
+@pytest.mark.abuse_case("LM5")
 def test_a_wrong_password_is_a_binding_failure_and_is_tried_once(account: Account) -> None:
     """The second run within the pause reaches no server; a right password is used at once."""
     account.home.store("pw", b"wrong-password")

@@ -141,6 +141,7 @@ def _cut(data: bytes, at: list[int]) -> list[bytes]:
     return [data[start:end] for start, end in itertools.pairwise(places)]
 
 
+@pytest.mark.abuse_case("LM7")
 @pytest.mark.parametrize("protocol", list(LIBRARY))
 @given(data=st.data(), cuts=st.lists(st.integers(0, 2000), max_size=6))
 def test_splits_of_a_library_s_bytes_do_not_change_the_answers(
@@ -184,6 +185,7 @@ def test_a_library_may_leave_without_a_login(protocol: str, library: bytes) -> N
     assert at_server == library
 
 
+@pytest.mark.abuse_case("LM11")
 @pytest.mark.parametrize("protocol", list(MAKES))
 @given(data=st.data(), cuts=st.lists(st.integers(0, 2000), max_size=6))
 def test_any_bytes_of_a_service_raise_only_login_errors(protocol: str, data: st.DataObject, cuts: list[int]) -> None:
@@ -203,6 +205,7 @@ def test_any_bytes_of_a_service_raise_only_login_errors(protocol: str, data: st.
     assert SECRET.decode() not in whole[1]
 
 
+@pytest.mark.abuse_case("LM4")
 @pytest.mark.parametrize("kind", ["password", "token"])
 def test_no_mechanism_reveals_the_secret_on_a_connection_without_tls(kind: Literal["password", "token"]) -> None:
     """The exceptions are a connection that the user allowed, and SCRAM, which shows no secret."""

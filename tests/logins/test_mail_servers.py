@@ -186,6 +186,7 @@ def test_imaplib_can_log_in_in_each_way(dovecot: Dovecot, authority: Authority, 
         assert len(dovecot.messages("noor")) == before + 1
 
 
+@pytest.mark.abuse_case("LM10")
 def test_a_preview_of_imap_reads_and_changes_nothing(dovecot: Dovecot, authority: Authority) -> None:
     """EXAMINE, SEARCH and a FETCH that peeks pass; SELECT, STORE and a FETCH that sets a flag end the stream."""
     dovecot.deliver("mira", HELLO)
@@ -217,6 +218,7 @@ def test_a_preview_of_imap_reads_and_changes_nothing(dovecot: Dovecot, authority
             assert login.over().problem is Problem.NOT_ALLOWED
 
 
+@pytest.mark.abuse_case("LM7")
 def test_a_second_login_of_a_library_ends_the_stream(dovecot: Dovecot, authority: Authority) -> None:
     """The second password does not reach the service."""
     with _login(ImapLogin, f"imap://localhost:{dovecot.imaps}", authority) as login:
@@ -361,6 +363,7 @@ def test_a_preview_of_smtp_checks_recipients_and_sends_nothing(
     assert login.notes == []
 
 
+@pytest.mark.abuse_case("LM5")
 @pytest.mark.parametrize("protocol", ["smtp", "imap", "pop3"])
 @pytest.mark.parametrize("offered", [ALL, "plain login"])
 def test_a_wrong_password_is_reported_and_tried_once(
@@ -413,6 +416,7 @@ def test_a_locked_account_is_reported(dovecot: Dovecot, authority: Authority) ->
     assert "account_is_locked" in failed.said
 
 
+@pytest.mark.abuse_case("LM2")
 @pytest.mark.parametrize("protocol", ["imap", "pop3", "smtp"])
 def test_a_certificate_for_another_name_is_refused(
     postfix: Postfix, dovecot: Dovecot, authority: Authority, protocol: str
@@ -435,6 +439,7 @@ def test_a_connection_without_tls_uses_scram_if_the_server_offers_it(
             assert login.logged_in().mechanism == mechanism
 
 
+@pytest.mark.abuse_case("LM6")
 def test_the_library_never_gets_the_password(dovecots: Callable[[str], Dovecot], authority: Authority) -> None:
     """A message that contains the secret is masked on its way to the library, in each form in which it was sent."""
     dovecot = dovecots("plain login")

@@ -108,6 +108,7 @@ def test_a_client_that_resets_can_log_in_again_as_the_same_user(server: RedisSer
         assert answer == b"+RESET\r\n-NOAUTH Authentication required.\r\n+OK\r\n$2\r\nme\r\n"
 
 
+@pytest.mark.abuse_case("LP14")
 @needs_redis
 @pytest.mark.parametrize(
     "said",
@@ -170,6 +171,7 @@ def test_a_login_fails_if_its_database_cannot_be_selected(server: RedisServer, a
         assert failed.problem is Problem.UNUSABLE_CREDENTIAL
 
 
+@pytest.mark.abuse_case("LP14")
 @needs_redis
 def test_a_password_that_a_server_would_log_is_not_sent(server: RedisServer, authority: Authority) -> None:
     """Redis reports an argument above 16 KiB as a protocol error, and logs it, before the login."""

@@ -91,6 +91,7 @@ def everything(sock: socket.socket) -> bytes:
     return b"".join(pieces)
 
 
+@pytest.mark.abuse_case("LG1")
 @needs_sshd
 def test_a_preview_executes_only_reading_commands(sshd: Sshd) -> None:
     """The login's process itself refuses, before it sends anything to the server; the control is a run without preview."""

@@ -85,6 +85,7 @@ async def taken(door: DictDoor) -> AsyncIterator[Taken]:
             tasks.cancel_scope.cancel()
 
 
+@pytest.mark.abuse_case("A45")
 @pytest.mark.anyio
 async def test_requests_on_a_channel_are_made_as_its_agent() -> None:
     """Messages name no session; a list, a call and an unknown tool are answered under their numbers."""
@@ -122,6 +123,7 @@ async def test_arguments_that_are_not_an_object_are_refused_and_the_channel_goes
         assert (await process.hear()).id == 2
 
 
+@pytest.mark.abuse_case("A45")
 @pytest.mark.anyio
 @pytest.mark.parametrize(
     "breach",
@@ -147,6 +149,7 @@ async def test_an_invalid_message_ends_the_channel_and_the_calls_in_progress(bre
         await door.cancelled.wait()
 
 
+@pytest.mark.abuse_case("A45")
 @pytest.mark.anyio
 async def test_calls_in_progress_are_bounded_and_the_others_wait() -> None:
     """Waiting calls begin as earlier ones end; a call that is dropped while it waits never begins."""
@@ -188,6 +191,7 @@ async def test_only_one_progress_report_is_sent_at_a_time() -> None:
     assert isinstance(heard[-1], Answered)
 
 
+@pytest.mark.abuse_case("A45")
 @pytest.mark.anyio
 async def test_a_flood_of_messages_leaves_others_their_turn() -> None:
     """Only AT_ONCE of the messages that are there are taken in one turn of the event loop; all are taken in the end."""

@@ -246,6 +246,7 @@ async def test_agents_that_wait_too_long_for_a_process_are_turned_away(
         assert await RawPeer(stream, lambda: None).hear() is None
 
 
+@pytest.mark.abuse_case("A45")
 @pytest.mark.skipif(os.geteuid() != 0, reason="it is undumpable: only root may look into it")
 async def test_the_process_has_its_sockets_and_nothing_else(tmp_path: Path) -> None:
     """The process that parses what agents send has no file, cannot open one, and cannot be inspected by the same user."""

@@ -494,6 +494,7 @@ def test_a_line_that_two_parsers_read_differently_is_not_repeated(agent: Agent, 
     assert server.accept().line().count(b"tools/call") == 0
 
 
+@pytest.mark.abuse_case("A26")
 @pytest.mark.parametrize("seed", range(6))
 def test_wherever_a_connection_is_cut_no_message_is_doubled(agent: Agent, server: FakeServer, seed: int) -> None:
     """Daemons read some bytes, answer some, and die: each call arrives whole at most once, and every request has one answer."""

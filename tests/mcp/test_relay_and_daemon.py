@@ -131,6 +131,7 @@ def test_a_stopped_daemon_is_started_only_by_a_request(home: DaemonHome) -> None
         assert home.daemon_pid is not None
 
 
+@pytest.mark.abuse_case("A27")
 def test_a_relay_whose_agent_leaves_during_a_call_exits_quietly(home: DaemonHome, upstream: CountingServer) -> None:
     """Closing standard input ends the relay with code 0 and no message; the call goes on, and its result is on record."""
     upstream.requests.clear()
@@ -173,6 +174,7 @@ def test_killing_the_protocol_process_costs_one_answer_and_nothing_else(
     assert "run.finished" not in [event["type"] for event in home.events(run["run"])]
 
 
+@pytest.mark.abuse_case("A26")
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_random_kills_double_no_effect(home: DaemonHome, upstream: CountingServer) -> None:

@@ -597,6 +597,7 @@ def test_a_call_that_a_kill_interrupts_is_answered_with_outcome_unknown(
     assert [seen[1] for seen in upstream.requests].count(path) == 1
 
 
+@pytest.mark.abuse_case("A26")
 @pytest.mark.jail
 @pytest.mark.slow
 @pytest.mark.timeout(240)

@@ -170,6 +170,7 @@ def test_the_list_of_pending_calls_is_bounded() -> None:
     assert many["pending"][0]["id"] == "act-1"  # the name under which the other tools take it
 
 
+@pytest.mark.abuse_case("A7")
 @hostile
 def test_texts_of_others_are_harmless_in_a_sentence(text: str) -> None:
     """Hidden and control characters of a reason, question or message are spelled out, since a terminal may show the sentence."""

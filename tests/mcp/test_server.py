@@ -312,6 +312,7 @@ async def test_calling_a_removed_tool_says_why_it_is_gone(mode: str) -> None:
         assert (other.is_error, door.calls[-1].action) == (False, "a.b")
 
 
+@pytest.mark.abuse_case("A8")
 @both_eras
 async def test_a_bug_reveals_nothing_about_the_call(mode: str, caplog: pytest.LogCaptureFixture) -> None:
     """Neither the agent nor the log gets the text of an unforeseen exception or the arguments of the call."""

@@ -47,6 +47,7 @@ async def works(server: Served) -> bool:
             return not (await other.call_tool("quick", {})).is_error
 
 
+@pytest.mark.abuse_case("A2")
 @pytest.mark.anyio
 @pytest.mark.parametrize(
     ("line", "request_id", "code"),
@@ -90,6 +91,7 @@ async def test_an_invalid_message_is_answered_and_the_connection_goes_on(
         assert (await peer.hear())["id"] == 1
 
 
+@pytest.mark.abuse_case("A3")
 @pytest.mark.anyio
 @pytest.mark.parametrize("ending", [b"\n", b""], ids=["ended", "endless"])
 async def test_a_line_that_is_too_long_ends_the_connection(ending: bytes) -> None:
@@ -111,6 +113,7 @@ async def test_a_line_that_is_too_long_ends_the_connection(ending: bytes) -> Non
             assert await works(server)
 
 
+@pytest.mark.abuse_case("A4")
 @pytest.mark.anyio
 async def test_a_thousand_concurrent_calls_are_bounded() -> None:
     """Only MAX_CALLS of them are in progress, the others are refused; afterwards there is room again."""
@@ -159,6 +162,7 @@ async def test_large_concurrent_calls_are_bounded_by_their_bytes() -> None:
     assert (answered, again["id"], "result" in again) == (list(range(8)), "again", True)
 
 
+@pytest.mark.abuse_case("A4")
 @pytest.mark.anyio
 async def test_an_id_that_is_in_use_is_refused() -> None:
     """Two answers under one id could not be told apart; 7 and "7" are the same id. Afterwards it is free."""
@@ -178,6 +182,7 @@ async def test_an_id_that_is_in_use_is_refused() -> None:
         assert (first["id"], "result" in first, again["id"], "result" in again) == (7, True, "7", True)
 
 
+@pytest.mark.abuse_case("A27")
 @pytest.mark.anyio
 async def test_a_cancelled_request_makes_room_and_is_never_answered() -> None:
     """64 cancelled calls no longer count; cancelling an answered request changes nothing."""
@@ -237,6 +242,7 @@ async def test_a_cancellation_after_the_answer_leaves_a_question_waiting() -> No
         assert (await peer.hear())["result"]["structuredContent"]["status"] == "pending_approval"
 
 
+@pytest.mark.abuse_case("A5")
 @pytest.mark.anyio
 async def test_an_agent_that_never_reads_is_disconnected_and_holds_nobody_up() -> None:
     """The agent asks for megabytes and news without reading: it costs its calls in progress, until its time is over."""
@@ -262,6 +268,7 @@ async def test_an_agent_that_never_reads_is_disconnected_and_holds_nobody_up() -
             await anyio.sleep_forever()
 
 
+@pytest.mark.abuse_case("A5")
 @pytest.mark.anyio
 async def test_a_listener_that_never_reads_does_not_delay_the_others() -> None:
     """The listener, of the newer era, reads nothing; other listeners are told of changes."""
@@ -280,6 +287,7 @@ async def test_a_listener_that_never_reads_does_not_delay_the_others() -> None:
             assert await works(server)
 
 
+@pytest.mark.abuse_case("A4")
 @pytest.mark.anyio
 async def test_the_subscriptions_of_one_connection_are_bounded() -> None:
     """A ninth is refused; a cancelled one makes room, and another connection has its own bound."""
@@ -314,6 +322,7 @@ async def test_a_server_that_ends_leaves_unanswered_calls_to_the_relay() -> None
     assert heard is None
 
 
+@pytest.mark.abuse_case("A2")
 @pytest.mark.anyio
 async def test_the_two_eras_do_not_mix_on_one_connection() -> None:
     """A connection stays in the era in which it began; a request before any handshake is refused."""
@@ -335,6 +344,7 @@ async def test_the_two_eras_do_not_mix_on_one_connection() -> None:
                 assert (await peer.hear())["error"]["code"] == INVALID_REQUEST
 
 
+@pytest.mark.abuse_case("A2")
 @pytest.mark.anyio
 @pytest.mark.parametrize(
     ("value", "words"),
@@ -362,6 +372,7 @@ async def test_values_that_json_cannot_carry_never_reach_the_door(value: str, wo
         assert [call.args for call in door.calls] == [{"topic": [1, "\U0001f600"]}]
 
 
+@pytest.mark.abuse_case("A2")
 @given(st.data())
 def test_arbitrary_bytes_cause_only_errors(data: st.DataObject) -> None:
     """Each message that comes back is a JSON-RPC error, and the server serves the next connection."""

@@ -150,6 +150,7 @@ async def test_a_subscription_of_the_newer_era_reports_changed_actions(place: Pl
             assert "newer" in {tool.name for tool in (await client.list_tools(cache_mode="refresh")).tools}
 
 
+@pytest.mark.abuse_case("A1")
 @pytest.mark.jail
 async def test_a_stolen_protocol_session_id_is_useless(place: Place) -> None:
     """The id does not exist for another token; with its own it works, until the session of that token ends."""
@@ -172,6 +173,7 @@ async def test_a_stolen_protocol_session_id_is_useless(place: Place) -> None:
             assert (await owner.post(place.url, json=LIST, headers=stolen)).status_code == 401
 
 
+@pytest.mark.abuse_case("A1")
 @pytest.mark.jail
 async def test_an_invalid_token_is_refused(place: Place) -> None:
     """Both eras refuse it, and it does not count as the session `local` either."""
@@ -183,6 +185,7 @@ async def test_an_invalid_token_is_refused(place: Place) -> None:
                     assert answer.status_code == 401, answer.text
 
 
+@pytest.mark.abuse_case("A3")
 @pytest.mark.jail
 @pytest.mark.parametrize("over", [1, 2 * MAX_LINE_BYTES])
 async def test_a_body_that_is_too_long_is_refused(place: Place, over: int) -> None:
@@ -197,6 +200,7 @@ async def test_a_body_that_is_too_long_is_refused(place: Place, over: int) -> No
             assert fine.status_code == 200
 
 
+@pytest.mark.abuse_case("A4")
 async def test_concurrent_requests_of_one_session_are_bounded() -> None:
     """The next one is refused and not begun; another session is served meanwhile, and afterwards this one again."""
     door = DictDoor(offered("slow"))

@@ -44,6 +44,7 @@ def test_a_pattern_grants_what_it_says_and_no_more(pattern: str, granted: str, r
     assert not is_granted(refused, ["something else", pattern])
 
 
+@pytest.mark.abuse_case("LG1")
 @pytest.mark.parametrize("verb", ["upload-pack", "upload-archive"])
 def test_a_preview_may_execute_only_commands_that_send_a_repository(verb: str) -> None:
     """The command must have exactly git's form: one path in quotes, and no option, other program or second command."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import msgspec
+import pytest
 
 from aileron.model.failure import MAX_MESSAGE, AileronError, Boundary, Failure, FailureClass
 
@@ -32,6 +33,7 @@ def test_a_message_that_fits_is_unchanged() -> None:
     assert AileronError.of(cut.failure).failure == cut.failure
 
 
+@pytest.mark.abuse_case("T6")
 def test_a_failure_value_bounds_its_message() -> None:
     """The bound holds whether the failure is built, replaced, or decoded from another process's bytes."""
     long = "y" * 50_000

@@ -29,6 +29,8 @@ from aileron.vault.bindings import Binding, check_binding
 from tests.support.hostile_text import CORPUS, assert_harmless
 from tests.support.token_server import SCOPES, id_token, tokens_answer
 
+pytestmark = pytest.mark.abuse_case("O16")
+
 HOST: Final = "id.example"
 _T = TypeVar("_T")
 NOW: Final = 1_795_233_600.0

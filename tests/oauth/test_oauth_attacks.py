@@ -100,6 +100,7 @@ def vault(tmp_path_factory: pytest.TempPathFactory, server: TokenServer) -> Vaul
     return vault
 
 
+@pytest.mark.abuse_case("O9")
 async def test_many_refusals_cause_one_renewal_and_reveal_no_token(
     authority: Authority, server: TokenServer, vault: Vault
 ) -> None:
@@ -172,6 +173,7 @@ async def ended(sign_in: SignIn, into: list[GrantedTokens | str]) -> None:
         into.append(str(error.failure.details["code"]))
 
 
+@pytest.mark.abuse_case("O12")
 async def test_a_stolen_code_cannot_be_redeemed(server: TokenServer, endpoints: Endpoints) -> None:
     """A thief can read the code in the address bar, but not the PKCE verifier of this sign-in."""
     provider = CheckingCodes(server)
@@ -200,6 +202,7 @@ async def test_a_stolen_code_cannot_be_redeemed(server: TokenServer, endpoints: 
     assert isinstance(results[1], GrantedTokens)
 
 
+@pytest.mark.abuse_case("O12")
 async def test_a_callback_at_the_port_of_another_sign_in_is_refused(server: TokenServer, endpoints: Endpoints) -> None:
     """Two people or two tabs sign in at once: each callback fits only its own sign-in, and the other waits on."""
     results: list[GrantedTokens | str] = []
@@ -218,6 +221,7 @@ async def test_a_callback_at_the_port_of_another_sign_in_is_refused(server: Toke
     assert [type(result) for result in results] == [GrantedTokens, GrantedTokens]
 
 
+@pytest.mark.abuse_case("O12")
 async def test_a_second_tab_and_a_replayed_code_change_nothing(server: TokenServer, endpoints: Endpoints) -> None:
     """The first callback is redeemed once, even while others repeat it."""
     results: list[GrantedTokens | str] = []
@@ -234,6 +238,7 @@ async def test_a_second_tab_and_a_replayed_code_change_nothing(server: TokenServ
     assert len(server.asked) == 1
 
 
+@pytest.mark.abuse_case("O11")
 async def test_a_strangers_page_can_neither_cancel_nor_complete_a_sign_in(
     server: TokenServer, endpoints: Endpoints
 ) -> None:
@@ -257,6 +262,7 @@ async def test_a_strangers_page_can_neither_cancel_nor_complete_a_sign_in(
     assert server.asked[0].form["code"] == "canary-code-of-the-provider"
 
 
+@pytest.mark.abuse_case("O14")
 async def test_a_code_of_another_issuer_is_not_redeemed(server: TokenServer, endpoints: Endpoints) -> None:
     """Mix-up attack: a callback with the right state names another issuer. The token endpoint never sees the code."""
     results: list[GrantedTokens | str] = []
@@ -273,6 +279,7 @@ async def test_a_code_of_another_issuer_is_not_redeemed(server: TokenServer, end
 # Providers that aim elsewhere (69)
 
 
+@pytest.mark.abuse_case("O15")
 @pytest.mark.parametrize(
     "url",
     [
@@ -337,6 +344,7 @@ async def _all_the_way(endpoints: Endpoints, provider: Any, endpoint: str) -> Gr
     return result
 
 
+@pytest.mark.abuse_case("O15")
 @pytest.mark.parametrize("status", ["301 Moved", "302 Found", "303 See Other", "307 Temporary", "308 Permanent"])
 async def test_a_redirect_of_an_endpoint_is_not_followed(
     status: str, authority: Authority, server: TokenServer, start_server: Callable[..., TokenServer]
@@ -354,6 +362,7 @@ async def test_a_redirect_of_an_endpoint_is_not_followed(
     assert {asked.path for asked in server.asked} == {"/token"}
 
 
+@pytest.mark.abuse_case("O15")
 async def test_no_discovery_document_is_fetched(server: TokenServer, endpoints: Endpoints) -> None:
     """A document could name other endpoints: in a whole sign-in the provider sees one request."""
     await _all_the_way(endpoints, server.provider(issuer=None, scopes=("openid", *SCOPES)), "token_url")

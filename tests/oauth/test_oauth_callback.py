@@ -92,6 +92,7 @@ STRANGE: Final = {
 }
 
 
+@pytest.mark.abuse_case("O11")
 @pytest.mark.parametrize("target", STRANGE.values(), ids=STRANGE.keys())
 async def test_a_callback_without_the_state_is_refused_and_the_sign_in_continues(target: str) -> None:
     """A stranger's web page can send a browser to the listener: it gets 400, and the person is not disturbed."""
@@ -103,6 +104,7 @@ async def test_a_callback_without_the_state_is_refused_and_the_sign_in_continues
     assert "does not belong to a sign-in in progress" in page
 
 
+@pytest.mark.abuse_case("O11")
 @pytest.mark.parametrize(
     ("options", "status"),
     [
@@ -160,6 +162,7 @@ async def test_other_paths_are_not_found(target: str) -> None:
     assert (status, good) == (404, 200)
 
 
+@pytest.mark.abuse_case("O13")
 async def test_the_listener_has_both_loopback_addresses() -> None:
     """`localhost` may resolve to either: a program that listens at the other address would receive the code."""
     async with waiting() as listener:
@@ -171,6 +174,7 @@ async def test_the_listener_has_both_loopback_addresses() -> None:
     assert set(found) == {404}
 
 
+@pytest.mark.abuse_case("O13")
 async def test_a_port_that_another_program_has_at_one_address_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """The program binds ::1 after we bound the same port of 127.0.0.1, so another port is used."""
     if len(_loopbacks()) == 1:
@@ -236,6 +240,7 @@ async def test_many_wrong_callbacks_do_not_cancel_the_sign_in(
     ]
 
 
+@pytest.mark.abuse_case("O11")
 @pytest.mark.parametrize(("seconds", "places"), [(3.0, 1000), (600.0, 4)], ids=["by time", "by number"])
 async def test_silent_connections_do_not_block_the_sign_in(
     seconds: float, places: int, monkeypatch: pytest.MonkeyPatch
@@ -272,6 +277,7 @@ async def test_a_reset_connection_changes_nothing() -> None:
     assert good == 200
 
 
+@pytest.mark.abuse_case("O14")
 @pytest.mark.parametrize(
     ("issuer", "found", "is_taken"),
     [
@@ -406,6 +412,7 @@ else:
 NOBODY: Final = 65534
 
 
+@pytest.mark.abuse_case("O19")
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
 async def test_another_user_who_knows_the_state_cannot_complete_the_sign_in(address: str) -> None:
@@ -421,6 +428,7 @@ async def test_another_user_who_knows_the_state_cannot_complete_the_sign_in(addr
     assert (done.stdout.strip(), good) == (b"403", 200)
 
 
+@pytest.mark.abuse_case("O19")
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
 @pytest.mark.parametrize("trick", ["mapped", "closed", "half closed"])
 async def test_another_user_is_recognized_however_they_connect(trick: str) -> None:
@@ -441,6 +449,7 @@ async def test_another_user_is_recognized_however_they_connect(trick: str) -> No
     assert owner in (NOBODY, CLOSED)
 
 
+@pytest.mark.abuse_case("O19")
 def test_a_closed_connection_is_not_taken_for_roots() -> None:
     """Some kernels list a closed socket as owned by root, and then not at all."""
     with socket.create_server(("127.0.0.1", 0)) as listener:

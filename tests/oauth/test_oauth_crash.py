@@ -23,7 +23,7 @@ from tests.oauth.crash_probe import NAME, PASSPHRASE, Quiet
 from tests.support.token_server import TokenServer
 from tests.support.upstream import Authority
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.abuse_case("O10")]
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 NOW: Final = 1_795_233_600.0

@@ -210,6 +210,7 @@ async def test_a_refusal_of_the_server_is_reported_with_the_fix(
     assert await world.token(world.client(b"canary-another-secret")) == "canary-access-token-1"
 
 
+@pytest.mark.abuse_case("O24")
 @pytest.mark.parametrize("auth", ["client_secret_basic", "client_secret_post"])
 @pytest.mark.parametrize(("code", "is_named"), [("secret_like_a_code", False), ("like_a", False), ("try_me", True)])
 async def test_a_secret_that_comes_back_as_an_error_code_is_not_quoted(

@@ -92,6 +92,7 @@ def is_open(port: int) -> bool:
     return True
 
 
+@pytest.mark.abuse_case("O20")
 async def test_a_client_is_registered_only_for_the_open_port(server: TokenServer, endpoints: Endpoints) -> None:
     """The request is sent without a credential; each token request then names that client and the resource."""
     was_open: list[bool] = []
@@ -229,6 +230,7 @@ HOSTILE: Final[dict[str, tuple[Said, str]]] = {
 }
 
 
+@pytest.mark.abuse_case("O20")
 @pytest.mark.parametrize(("said", "code"), HOSTILE.values(), ids=HOSTILE.keys())
 async def test_an_invalid_registration_response_is_not_quoted_and_leaves_no_port_open(
     said: Said, code: str, server: TokenServer, endpoints: Endpoints, caplog: pytest.LogCaptureFixture
@@ -285,6 +287,7 @@ def test_any_registration_response_gives_a_usable_client_or_an_error(found: dict
     assert REDIRECT in found.get("redirect_uris", [REDIRECT]) or found["redirect_uris"] is None
 
 
+@pytest.mark.abuse_case("O20")
 async def test_a_client_id_with_markup_stays_one_parameter_and_is_on_no_page(
     server: TokenServer, endpoints: Endpoints
 ) -> None:
@@ -299,6 +302,7 @@ async def test_a_client_id_with_markup_stays_one_parameter_and_is_on_no_page(
     assert "script" not in page
 
 
+@pytest.mark.abuse_case("O20")
 async def test_cancelling_during_a_registration_leaves_no_port_open(server: TokenServer, endpoints: Endpoints) -> None:
     """The person cancels before there is an address to open."""
     server.hold()

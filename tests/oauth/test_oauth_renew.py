@@ -422,6 +422,7 @@ async def test_a_renewal_with_fewer_scopes_is_kept(world: World) -> None:
 # Many at once
 
 
+@pytest.mark.abuse_case("O9")
 async def test_fifty_simultaneous_refusals_cause_one_renewal(world: World) -> None:
     """Every caller whose old token was refused waits for the new one."""
     told: list[bool] = []
@@ -472,6 +473,7 @@ async def test_two_sign_ins_are_renewed_concurrently(world: World) -> None:
     }
 
 
+@pytest.mark.abuse_case("O10")
 async def test_a_cancelled_caller_does_not_cancel_the_renewal(world: World) -> None:
     """1. A caller begins it. 2. The provider replaces the refresh token. 3. The caller is cancelled. The answer is kept."""
     async with world.asked_by(world.renew) as tasks:
@@ -646,6 +648,7 @@ async def test_a_renewal_that_cannot_be_recorded_is_not_begun(world: World) -> N
     assert world.stored == b"canary-access-token-1"
 
 
+@pytest.mark.abuse_case("O10")
 async def test_a_disk_full_during_a_renewal_loses_nothing(idle: World, caplog: pytest.LogCaptureFixture) -> None:
     """1. The provider replaces the refresh token. 2. It cannot be written. It is used from memory until it can."""
     idle.clock.now += 3600
@@ -832,6 +835,7 @@ async def test_the_number_of_known_unwritten_tokens_is_bounded(world: World) -> 
     ]
 
 
+@pytest.mark.abuse_case("O17")
 async def test_a_new_sign_in_between_two_reads_does_not_mix_accounts(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -963,6 +967,7 @@ async def test_other_refusals_are_reported_and_the_sign_in_stays(code: str, worl
     assert world.grant.failed is None
 
 
+@pytest.mark.abuse_case("O21")
 async def test_the_resource_of_the_tokens_is_sent_with_each_renewal(world: World) -> None:
     """RFC 8707 section 2.2: without it a provider may issue another kind of token. A sign-in without a resource sends none."""
     resource = "https://mail.example/mcp"

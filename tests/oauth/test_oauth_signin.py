@@ -255,6 +255,7 @@ def _endless() -> Any:
         yield b"1000\r\n" + b"a" * 0x1000 + b"\r\n"
 
 
+@pytest.mark.abuse_case("O16")
 @pytest.mark.parametrize(("said", "code"), TOKEN_ERRORS.values(), ids=TOKEN_ERRORS.keys())
 async def test_a_bad_answer_of_the_token_endpoint_ends_with_a_message_that_quotes_nothing(
     said: Said, code: str, server: TokenServer, endpoints: Endpoints

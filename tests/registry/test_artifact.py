@@ -39,6 +39,7 @@ def action_in(archive: bytes, trust: Trust = TRUST, wanted: ArtifactRequest = SE
 # What is asked for
 
 
+@pytest.mark.abuse_case("B7")
 @pytest.mark.parametrize(
     "text",
     [
@@ -78,6 +79,7 @@ def test_the_requested_connector_is_taken_and_its_signer_named(source: Path) -> 
     assert with_signature.pin == without.pin
 
 
+@pytest.mark.abuse_case("B7")
 @pytest.mark.parametrize(
     "wanted",
     [
@@ -97,6 +99,7 @@ def test_an_archive_that_names_itself_otherwise_is_refused(source: Path, wanted:
     assert f"what was published as {wanted} describes itself as github://acme/mail@1.2.0" in failure.message
 
 
+@pytest.mark.abuse_case("B1")
 def test_a_flipped_byte_is_refused_before_it_is_parsed(source: Path) -> None:
     """The byte is in the program, the manifest or the signature; a manifest that would not parse fails the same way."""
     members = unpack(signed({"connector": (built := build(source)).connector, "manifest.toml": built.manifest}))
@@ -108,6 +111,7 @@ def test_a_flipped_byte_is_refused_before_it_is_parsed(source: Path) -> None:
     assert refusal(lambda: connector_of(garbage, TRUST, wanted=MAIL)).failure_class is FailureClass.SIGNATURE_FAILURE
 
 
+@pytest.mark.abuse_case("B1")
 def test_moving_bytes_from_the_program_to_the_manifest_is_refused(source: Path) -> None:
     """The signature covers both joined, so the program's own end fixes the split."""
     built = build(source)
@@ -121,6 +125,7 @@ def test_moving_bytes_from_the_program_to_the_manifest_is_refused(source: Path) 
     assert connector_of(kept, TRUST, wanted=MAIL).signed.status == "verified"
 
 
+@pytest.mark.abuse_case("B1")
 def test_the_signature_of_an_older_version_is_refused(source: Path) -> None:
     """The signature is good and by the right key, but over other bytes."""
     old = build(source)
@@ -151,6 +156,7 @@ def test_the_requested_action_is_taken() -> None:
     assert found.digest == found.action.digest
 
 
+@pytest.mark.abuse_case("B7")
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [
@@ -194,6 +200,7 @@ def test_an_actions_signature_covers_its_whole_file() -> None:
     assert action_in(signed({"action.md": ACTION.encode()}), strict).signed.status == "verified"
 
 
+@pytest.mark.abuse_case("B2")
 def test_a_key_trusted_for_another_owner_does_not_count() -> None:
     """The key is trusted for a fork."""
     fork = Trust(keyring=Keyring().trusting(Authority.parse("github://fork/mail"), KEY.public))

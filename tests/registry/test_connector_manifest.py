@@ -238,6 +238,7 @@ def with_address(manifest_text: Text, key: str, url: str) -> str:
     return manifest_text(('"api_key"', '"oauth2"')) + kept + f"{key} = '{url}'\n"
 
 
+@pytest.mark.abuse_case("O8")
 @pytest.mark.parametrize("key", ADDRESSES)
 @pytest.mark.parametrize(
     "url",
@@ -351,6 +352,7 @@ def test_an_answer_without_an_issuer_must_be_allowed_explicitly(manifest_text: T
     assert "issuer_in_answer without issuer" in refusal(whole + "issuer_in_answer = false\n")
 
 
+@pytest.mark.abuse_case("O8")
 @pytest.mark.parametrize(
     ("param", "message"),
     [

@@ -24,6 +24,8 @@ from aileron.registry.connector_build import Built, build
 from aileron.registry.content import ContentStore, content_hash
 from tests.registry.conftest import refusal
 
+pytestmark = pytest.mark.abuse_case("F9")
+
 MAIL = Fqn.parse("github://acme/mail")
 
 

@@ -114,6 +114,7 @@ async def test_versions_are_listed_in_semver_order(start: Started, scheme: str) 
     assert await forge.versions(name(scheme, "acme/mail/connectors/imap")) == ("0.1.0",)
 
 
+@pytest.mark.abuse_case("B14")
 @pytest.mark.parametrize("scheme", SCHEMES)
 async def test_an_uncomparable_version_is_not_listed(server: ForgeServer, start: Started, scheme: str) -> None:
     """A number of five thousand digits among the tags once was an internal failure."""
@@ -187,6 +188,7 @@ async def test_an_unpublished_artifact_is_not_found(start: Started, scheme: str,
         assert (await refused(work)).failure_class is FailureClass.NOT_FOUND
 
 
+@pytest.mark.abuse_case("B6")
 @pytest.mark.parametrize("scheme", FORGES)
 async def test_a_private_repository_needs_a_token(server: ForgeServer, start: Started, scheme: str) -> None:
     """The token goes to the forge alone, never to its storage. With another token or none, the failure does not quote it."""
@@ -237,6 +239,7 @@ async def test_a_forges_refusal_says_what_to_do(
     assert failure.retriable is (failure_class is FailureClass.BUSY or status == 503)
 
 
+@pytest.mark.abuse_case("B8")
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("body", [b"", b"<html>", b'{"message": "hello"}', b'[{"tag_name": 7}]', b"[" * 5000])
 async def test_an_unexpected_response_is_refused(server: ForgeServer, start: Started, scheme: str, body: bytes) -> None:
@@ -249,6 +252,7 @@ async def test_an_unexpected_response_is_refused(server: ForgeServer, start: Sta
     assert "unexpected answer" in failure.message
 
 
+@pytest.mark.abuse_case("B8")
 @pytest.mark.parametrize("scheme", SCHEMES)
 async def test_a_response_is_bounded(
     server: ForgeServer, start: Started, scheme: str, monkeypatch: pytest.MonkeyPatch
@@ -266,6 +270,7 @@ async def test_a_response_is_bounded(
     assert "sent more than 1000 bytes" in (await refused(forge.versions(name(scheme)))).message
 
 
+@pytest.mark.abuse_case("B26")
 @pytest.mark.parametrize("scheme", SCHEMES)
 async def test_a_response_is_counted_before_it_is_decoded(server: ForgeServer, start: Started, scheme: str) -> None:
     """A short text can decode to many times its size in memory."""
@@ -283,6 +288,7 @@ async def test_a_response_is_counted_before_it_is_decoded(server: ForgeServer, s
     assert grown < 3 * len(flood) + (2 << 20)  # the answer itself, as it comes and joined
 
 
+@pytest.mark.abuse_case("B26")
 @pytest.mark.parametrize("scheme", FORGES)
 async def test_a_page_with_more_entries_than_requested_is_refused(
     server: ForgeServer, start: Started, scheme: str
@@ -299,6 +305,7 @@ async def test_a_page_with_more_entries_than_requested_is_refused(
 # Where it sends us
 
 
+@pytest.mark.abuse_case("B5")
 @pytest.mark.parametrize("scheme", FORGES)
 async def test_a_redirect_elsewhere_is_refused(server: ForgeServer, start: Started, scheme: str) -> None:
     """The targets are another host, plain http, another repository and lookalike addresses. No other host gets a connection."""
@@ -329,6 +336,7 @@ async def test_a_redirect_elsewhere_is_refused(server: ForgeServer, start: Start
     assert await forge.archive(name(scheme), "1.0.0") == ARCHIVE + b"1.0.0"
 
 
+@pytest.mark.abuse_case("B5")
 @pytest.mark.parametrize("scheme", FORGES)
 @pytest.mark.parametrize("token", [None, TOKEN])
 async def test_a_moved_repository_counts_as_another_publishers(
@@ -344,6 +352,7 @@ async def test_a_moved_repository_counts_as_another_publishers(
     assert server.storage.connections == 0
 
 
+@pytest.mark.abuse_case("B5")
 async def test_redirects_are_bounded(server: ForgeServer, start: Started) -> None:
     """The redirect leads to itself."""
     server.redirect_to = f"{server.url('github')}/acme/mail/releases/download/v1.0.0/aileron.tar.gz"
@@ -351,6 +360,7 @@ async def test_redirects_are_bounded(server: ForgeServer, start: Started) -> Non
     assert "redirects more than 3 times" in (await refused(start("github").archive(name("github"), "1.0.0"))).message
 
 
+@pytest.mark.abuse_case("B6")
 async def test_the_query_of_a_signed_address_is_never_reported(server: ForgeServer, start: Started) -> None:
     """The query holds the storage's secret."""
     server.redirect_to = f"https://localhost:{server.storage.port}/stored/none?signature=s3cret"
@@ -361,6 +371,7 @@ async def test_the_query_of_a_signed_address_is_never_reported(server: ForgeServ
     assert f"localhost:{server.storage.port}/stored/none answered 403" in failure.message
 
 
+@pytest.mark.abuse_case("B5")
 @pytest.mark.parametrize("scheme", SCHEMES)
 async def test_a_forge_on_the_machines_own_network_is_out_of_reach(start: Started, scheme: str) -> None:
     """A forge at a private address needs the user's permission, as any destination does."""
@@ -369,6 +380,7 @@ async def test_a_forge_on_the_machines_own_network_is_out_of_reach(start: Starte
     assert failure.failure_class is FailureClass.CAPABILITY_DENIED
 
 
+@pytest.mark.abuse_case("B8")
 async def test_a_broken_connection_is_an_error_and_not_half_an_archive(server: ForgeServer, start: Started) -> None:
     """The server sends fewer bytes than it announced."""
     server.storage._script = lambda _: [b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf", CLOSE]

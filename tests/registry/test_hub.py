@@ -230,6 +230,7 @@ def replacing(old: str, new: str) -> Edit:
     return edit
 
 
+@pytest.mark.abuse_case("B13")
 @pytest.mark.parametrize(
     ("edit", "told"),
     [
@@ -330,6 +331,7 @@ def test_a_signature_must_be_by_the_published_key_of_its_repository(release: Rel
     assert [published.signed_by for published in entry.versions] == [KEY.public.fingerprint, None]
 
 
+@pytest.mark.abuse_case("B13")
 def test_a_key_is_replaced_only_with_the_former_key_beside_it(tmp_path: Path, site: Path) -> None:
     """Otherwise whoever writes one file could speak for a publisher. Old signatures stay; new archives need the new key."""
     first, stranger, rotated, late = (Release(tmp_path / name) for name in ("first", "stranger", "rotated", "late"))
@@ -379,6 +381,7 @@ def test_an_invalid_or_misplaced_key_is_refused(release: Release, site: Path) ->
         assert "keys belong in OWNER/REPOSITORY/keys/publisher.pub" in problems[place]
 
 
+@pytest.mark.abuse_case("B13")
 def test_a_published_version_never_changes(tmp_path: Path, release: Release, site: Path) -> None:
     """Other bytes for an existing version, or two archives of one version, are refused. The same bytes are no second version."""
     release.connector(at="a")
@@ -395,6 +398,7 @@ def test_a_published_version_never_changes(tmp_path: Path, release: Release, sit
     assert f"{CONNECTOR}@1.1.0 is also in" in wrong(twice, site)["b"]
 
 
+@pytest.mark.abuse_case("B13")
 def test_an_archive_must_match_the_place_that_names_it(release: Release, site: Path) -> None:
     """The place is a folder named after a tag, or the exact path in a Hub. Any other folder says nothing."""
     release.connector(version="1.0.0", at="connectors/mail/v1.0.0")
@@ -428,6 +432,7 @@ def test_the_archives_in_the_site_are_checked_again(tmp_path: Path, release: Rel
         assert "which belongs in acme/mail/1.1.0/" in problems[place]
 
 
+@pytest.mark.abuse_case("B13")
 @pytest.mark.parametrize(
     ("first", "second"),
     [

@@ -134,6 +134,7 @@ def versions(*listed: str) -> dict[str, Any]:
     return {"version": listed[-1], "versions": [{"version": version, "hash": PIN} for version in listed]}
 
 
+@pytest.mark.abuse_case("B11")
 @pytest.mark.parametrize(
     ("data", "told"),
     [
@@ -217,6 +218,7 @@ def test_an_index_is_bounded_when_written_and_when_read() -> None:
         )
 
 
+@pytest.mark.abuse_case("B26")
 def test_an_index_is_counted_before_it_is_decoded() -> None:
     """Eight megabytes of the smallest versions would be a hundred in memory; the refusal allocates less than one."""
     version = b'{"version":"","hash":""},'

@@ -78,6 +78,7 @@ def test_a_key_of_the_repository_or_its_owner_counts(authority: Authority) -> No
     assert (signed.status, signed.by, signed.trusted_for) == ("verified", KEY.public.fingerprint, str(authority))
 
 
+@pytest.mark.abuse_case("B2")
 @pytest.mark.parametrize(
     "authority",
     ["github://acme/mail2", "github://acm", "github://Acme", "gitlab://acme", "gitlab://acme/mail", "hub://acme"],

@@ -169,6 +169,7 @@ def test_an_invalid_place_of_a_key_is_refused(manifest_text: Text, line: str, pr
     assert problem in refusal(placed(manifest_text, line))
 
 
+@pytest.mark.abuse_case("E48")
 @pytest.mark.parametrize(
     ("kind", "old", "new", "problem"),
     [

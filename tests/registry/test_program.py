@@ -55,6 +55,7 @@ def _zip64(directory: bytes, entries: int) -> bytes:
 MANY = _ENTRY * 100_000
 
 
+@pytest.mark.abuse_case("B26")
 @pytest.mark.parametrize(
     ("program", "why"),
     [

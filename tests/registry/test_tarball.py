@@ -18,6 +18,8 @@ from hypothesis import strategies as st
 from aileron.model.failure import AileronError, FailureClass
 from aileron.registry.tarball import kind_of, pack, unpack
 
+pytestmark = pytest.mark.abuse_case("F9")
+
 GOOD = {"connector": b"PK" * 400, "manifest.toml": b"[connector]\n"}
 
 
@@ -109,6 +111,7 @@ def test_the_tar_program_and_aileron_read_each_others_archives(tmp_path: Path) -
     assert listed.stdout.split() == ["connector", "manifest.toml"]
 
 
+@pytest.mark.abuse_case("B4")
 @pytest.mark.parametrize(
     ("archive", "message"),
     [
@@ -163,6 +166,7 @@ def test_an_extension_that_renames_or_resizes_a_member_is_refused() -> None:
         assert "extended attribute" in refusal(gzip.compress(plain.getvalue() + bytes(1024)))
 
 
+@pytest.mark.abuse_case("B26")
 def test_endless_members_are_refused_at_the_second_of_a_name() -> None:
     """An archive can hold a hundred thousand empty members; asking only for its kind stops as early."""
     header = tarfile.TarInfo("connector").tobuf(tarfile.USTAR_FORMAT)
@@ -183,6 +187,7 @@ def test_endless_members_are_refused_at_the_second_of_a_name() -> None:
     assert calls < 2000
 
 
+@pytest.mark.abuse_case("B23")
 def test_attributes_of_no_member_are_refused() -> None:
     """An archive could hold endless headers one after the other, which take half a minute to read."""
     archive = gzip.compress(_with_pax("comment", "x") * 2 + gzip.decompress(pack(GOOD)))
@@ -200,6 +205,7 @@ def _with_pax(key: str, value: str) -> bytes:
     return header.tobuf(tarfile.USTAR_FORMAT) + data
 
 
+@pytest.mark.abuse_case("B4")
 def test_a_bomb_is_refused_without_unpacking_it() -> None:
     """A hundred MiB of zeros in less than one MiB is refused at the bound."""
     bomb = gzip.compress(bytes(100 << 20), compresslevel=1)
@@ -208,6 +214,7 @@ def test_a_bomb_is_refused_without_unpacking_it() -> None:
     assert "unpacks to more than" in refusal(bomb)
 
 
+@pytest.mark.abuse_case("B4")
 def test_an_archive_that_expands_too_much_is_refused() -> None:
     """The archive is below the bound on size. Small files may be regular, and programs are far from this ratio."""
     blown = {"connector": bytes(30 << 20), "manifest.toml": b"m"}
@@ -217,6 +224,7 @@ def test_an_archive_that_expands_too_much_is_refused() -> None:
     assert unpack(pack(small)) == small
 
 
+@pytest.mark.abuse_case("B4")
 def test_an_action_archive_is_of_its_own_kind() -> None:
     """An action archive has one file, signed or not, and neither kind is accepted as the other."""
     action, signed = pack({"action.md": b"+++"}), pack({"action.md": b"+++", "signature.sig": b"s"})

@@ -288,6 +288,7 @@ EARLY: dict[str, tuple[str, Early, str | None]] = {
 }
 
 
+@pytest.mark.abuse_case("W2")
 @pytest.mark.parametrize("name", EARLY)
 async def test_a_spare_that_acts_early_is_ended_and_recorded(tmp_path: Path, name: str) -> None:
     """The record has the reason; no run gets the spare, and no other is made for a while. A spare that does nothing is
@@ -436,6 +437,7 @@ async def test_a_compiled_spare_waits_once_it_has_reported_ready(
         assert not room.noted
 
 
+@pytest.mark.abuse_case("W5")
 @pytest.mark.parametrize("name", _EARLY_ELF)
 async def test_a_compiled_spare_may_report_ready_and_nothing_else(tmp_path: Path, name: str) -> None:
     """Anything else is recorded with the reason. A spare that only reports ready is used."""

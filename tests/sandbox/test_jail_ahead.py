@@ -180,6 +180,7 @@ def test_a_waiting_child_holds_nothing_of_another_invocation(alone: Template) ->
     assert used.isdisjoint(own)
 
 
+@pytest.mark.abuse_case("L7")
 @pytest.mark.skipif(os.geteuid() != 0, reason="they are undumpable: only root may read these of their /proc entries")
 def test_no_two_children_hold_the_same_descriptor(alone: Template) -> None:
     """A child was forked on request and two ahead: each has five descriptors, and they share no pipe."""
@@ -220,6 +221,7 @@ def test_a_program_finds_no_trace_of_the_rehearsal(alone: Template) -> None:
 # Which processes can reach them
 
 
+@pytest.mark.abuse_case("L7")
 def test_no_signal_reaches_a_waiting_child(alone: Template) -> None:
     """A program signals every number that it may know or guess: only itself answers. The child that waited beside it is next."""
     first, beside = wait_forked_ahead(alone)
@@ -231,6 +233,7 @@ def test_no_signal_reaches_a_waiting_child(alone: Template) -> None:
         assert pid == beside.pid
 
 
+@pytest.mark.abuse_case("J5")
 @pytest.mark.parametrize(("name", "number"), [("ptrace", (101, 117)), ("process_vm_readv", (310, 270))])
 def test_a_waiting_child_cannot_be_traced_or_read(alone: Template, name: str, number: tuple[int, int]) -> None:
     """The attempt kills the program that makes it, even with the right pid. The child that waited beside it is next."""
@@ -307,6 +310,7 @@ def test_waiting_children_end_with_the_template(packed: Callable[..., Template])
         assert left == []
 
 
+@pytest.mark.abuse_case("L5")
 def test_killing_the_host_ends_its_waiting_children(template: Template) -> None:
     """Five hosts, side by side, get SIGKILL, each in another state of the child that is forked ahead."""
     with contextlib.ExitStack() as stack:

@@ -118,6 +118,7 @@ def test_no_reachable_file_holds_the_users_planted_text(jailed: Jailed, tmp_path
     assert seen["found"] == ["/app/connector"], "its own program names what it looks for: the control, and nothing else"
 
 
+@pytest.mark.abuse_case("F2")
 @pytest.mark.parametrize("path", ["/x", "/app/x", "/app/connector", "/dev/x", "/w/x", os.__file__])
 def test_only_scratch_can_be_written(jailed: Jailed, path: str) -> None:
     """Mounts are read-only, and Landlock is on top; /tmp takes a file."""
@@ -125,6 +126,7 @@ def test_only_scratch_can_be_written(jailed: Jailed, path: str) -> None:
     assert jailed("write", "/tmp/x").report == {"loot": 1}
 
 
+@pytest.mark.abuse_case("F4")
 @pytest.mark.parametrize(
     ("how", "path", "expected"),
     [
@@ -180,6 +182,7 @@ def test_files_are_copied_without_their_metadata(jailed: Jailed) -> None:
     assert jailed("copy_file", "copy2").report == {"errno": "EPERM"}
 
 
+@pytest.mark.abuse_case("F10")
 @pytest.mark.parametrize("directory", ["/usr/share/zoneinfo", os.path.dirname(os.__file__), "/"])
 def test_looking_up_missing_names_leaves_no_memory_behind(jailed: Jailed, free: Free, directory: str) -> None:
     """A file system of the host remembers missing names, in memory that no limit counts, and answers the next look-up faster.
@@ -206,6 +209,7 @@ def _missing_names() -> int:
     return int(Path("/proc/sys/fs/dentry-state").read_text(encoding="ascii").split()[4])
 
 
+@pytest.mark.abuse_case("F10")
 def test_every_directory_ends_with_the_jail_or_its_template(jailed: Jailed) -> None:
     """Root, scratch and program each have a file system of their own; no other file system has a directory in a jail."""
     assert jailed("file_systems").report == {"loot": {"own": 3, "others": [], "seen": 3}}
@@ -214,6 +218,7 @@ def test_every_directory_ends_with_the_jail_or_its_template(jailed: Jailed) -> N
 # Network
 
 
+@pytest.mark.abuse_case("J1")
 def test_no_socket_of_any_family_can_be_made(jailed: Jailed, free: Free) -> None:
     """All forty-six families, four types each, give EACCES; those of IP give a descriptor that is no socket."""
     assert "ok" in free("all_sockets")["loot"]
@@ -222,6 +227,7 @@ def test_no_socket_of_any_family_can_be_made(jailed: Jailed, free: Free) -> None
     assert jailed("make_socket", socket.AF_NETLINK, socket.SOCK_RAW).report == {"errno": "EACCES"}
 
 
+@pytest.mark.abuse_case("N3")
 @pytest.mark.parametrize(
     ("how", "report"),
     [
@@ -246,6 +252,7 @@ def test_only_a_pair_of_unix_sockets_can_be_made(jailed: Jailed) -> None:
     assert jailed("give_addresses", "sendmsg to nobody").report == {"errno": "EPERM"}
 
 
+@pytest.mark.abuse_case("N2")
 @pytest.mark.parametrize(
     ("how", "destination"),
     [
@@ -278,6 +285,7 @@ def test_an_attempt_to_reach_a_network_ends_the_program_and_is_named(
     assert seen.ending.destination == destination
 
 
+@pytest.mark.abuse_case("J15")
 @pytest.mark.parametrize("what", ["a thread connects", "nothing"])
 def test_an_attempt_just_before_the_exit_still_counts(template: Template, what: str) -> None:
     """The exit would drop the pending calls of its threads, so it waits for their answers, here until the template continues."""
@@ -318,6 +326,7 @@ def test_a_name_that_one_child_looked_up_is_not_in_later_children(template: Temp
     assert memory_holds(os.getpid(), name.encode())
 
 
+@pytest.mark.abuse_case("N4")
 def test_sockets_and_network_checks_are_bounded(jailed: Jailed) -> None:
     """Descriptors run out as usual; a program that keeps asking is ended, and one that asks a few hundred times is not."""
     assert jailed("many_sockets", 40).report == {"loot": 40}
@@ -351,6 +360,7 @@ def test_no_other_process_can_be_reached(jailed: Jailed, free: Free) -> None:
             victim.communicate(b"\n")
 
 
+@pytest.mark.abuse_case("J6")
 @pytest.mark.parametrize("name", sorted(NUMBERS))
 def test_a_call_that_no_honest_program_makes_kills_the_program(jailed: Jailed, name: str) -> None:
     """SIGSYS kills the process at the call, and it reports nothing."""
@@ -370,6 +380,7 @@ def test_a_call_that_is_not_allowed_is_refused(jailed: Jailed, name: str) -> Non
     assert jailed("raw", _number(numbers), *arguments).report == {"errno": expected}
 
 
+@pytest.mark.abuse_case("J3")
 @pytest.mark.skipif(not X86_64, reason="these entries exist on x86-64 only")
 @pytest.mark.parametrize(
     ("what", "code"),
@@ -385,6 +396,7 @@ def test_calls_of_the_other_abis_kill_the_program(jailed: Jailed, what: str, cod
     assert jailed("machine_code", "b8270000000f05c3").report == {"loot": 1}, "getpid, natively: pid 1"
 
 
+@pytest.mark.abuse_case("J10")
 def test_limits_cannot_be_raised_nor_text_typed_into_a_terminal(jailed: Jailed) -> None:
     """Raising a hard limit and TIOCSTI are refused; opening files within the limits works."""
     assert jailed("raise_limit").report == {"errno": "EPERM"}

@@ -204,6 +204,7 @@ def test_threads_can_be_cancelled(told: Callable[..., Told]) -> None:
 # What it becomes
 
 
+@pytest.mark.abuse_case("F6")
 def test_only_a_sealed_program_is_executed(probe: tuple[Template, int], link: Link) -> None:
     """A file that could be written after it was hashed is refused before the start; a sealed one runs."""
     template, sealed = probe
@@ -254,6 +255,7 @@ def test_a_program_that_the_kernel_rejects_is_reported(link: Link, probe: tuple[
         assert ending.signal in {signal.SIGSEGV, signal.SIGKILL}
 
 
+@pytest.mark.abuse_case("J7")
 def test_a_compiled_program_cannot_execute_other_code(told: Callable[..., Told]) -> None:
     """The program cannot execute what it writes, write in its root, or even read its own file."""
     said, _ = told("become-another")
@@ -336,6 +338,7 @@ def test_the_size_of_a_family_is_bounded(told: Callable[..., Told]) -> None:
     assert said[0] == f"forked {FORKING.processes - 1} {errno.EAGAIN}"
 
 
+@pytest.mark.abuse_case("L4")
 @needs_groups
 @pytest.mark.parametrize("end", ["leaves", "killed", "template-closed"])
 @pytest.mark.parametrize("word", FAMILIES)

@@ -132,6 +132,7 @@ WORDS = st.one_of(
 ARGUMENTS = st.lists(st.one_of(WORDS, WORDS.map(lambda word: (word | HIGH) % (HIGH * HIGH))), min_size=6, max_size=6)
 
 
+@pytest.mark.abuse_case("J12")
 @every_profile
 def test_every_call_gets_its_published_answer(profile: Profile) -> None:
     """Each number is allowed, asked about, refused or killed, those of future kernels included, with no bits set and with all."""
@@ -141,6 +142,7 @@ def test_every_call_gets_its_published_answer(profile: Profile) -> None:
             assert answered(profile, NATIVE, number, arguments) == expected, NAMES.get(number, number)
 
 
+@pytest.mark.abuse_case("J12", "J14")
 @given(PROFILES, st.sampled_from(sorted({*FOR_SOME_ARGUMENTS, *ASKED_ABOUT})), ARGUMENTS)
 @example("python", "ioctl", [0, 0x5412 | HIGH, 0, 0, 0, 0])
 @example("python", "ioctl", [0, 0x541C | HIGH, 0, 0, 0, 0])
@@ -203,6 +205,7 @@ def test_every_call_of_another_architecture_is_killed(profile: Profile, number: 
         assert answered(profile, arch, number, arguments) == bpf.KILL
 
 
+@pytest.mark.abuse_case("J3")
 @pytest.mark.skipif(NATIVE != X86_64, reason="x32 is an ABI of x86-64")
 @given(PROFILES, st.integers(0, HIGHEST), ARGUMENTS)
 def test_every_x32_call_is_killed(profile: Profile, number: int, arguments: list[int]) -> None:
@@ -229,6 +232,7 @@ def test_without_namespaces_threads_of_other_processes_cannot_be_signalled(profi
             assert bpf.run(other, NATIVE, number, arguments) == expected, NAMES.get(number, number)
 
 
+@pytest.mark.abuse_case("J12")
 @pytest.mark.jail
 def test_the_kernels_answers_in_a_jail_match_the_filter(jailed: Callable[..., Seen]) -> None:
     """The probe makes every call that is neither allowed, asked about nor killed: the kernel gives the published answers."""

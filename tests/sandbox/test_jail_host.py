@@ -76,6 +76,7 @@ def test_descriptors_and_variables_are_not_inherited() -> None:
     assert seen["descriptors of the stub"] < 12
 
 
+@pytest.mark.abuse_case("J10")
 def test_template_and_children_have_no_terminal() -> None:
     """Ctrl-C is the host's to handle: template and children have no controlling terminal and go on."""
     controller, terminal = pty.openpty()
@@ -161,6 +162,7 @@ def test_blocked_namespaces_give_a_reason_and_no_jail(name: str, what: str, fix:
     assert seen["left"] == 0
 
 
+@pytest.mark.abuse_case("L5")
 def test_killing_the_host_ends_template_and_children() -> None:
     """SIGKILL to the host ends stub, template, three children and those forked ahead, as a process outside the family sees."""
     with subprocess.Popen(

@@ -195,6 +195,7 @@ def test_a_program_that_may_start_processes_is_refused(template: Template) -> No
 # Compiled programs
 
 
+@pytest.mark.abuse_case("J13")
 @pytest.mark.parametrize("link", LINKS)
 def test_a_compiled_program_is_refused(link: Link) -> None:
     """The exec would make the program dumpable, so that every process of the user could attach to it, and would undo that it

@@ -117,6 +117,7 @@ def test_only_the_five_descriptors_are_open(jailed: Jailed) -> None:
             os.close(fd)
 
 
+@pytest.mark.abuse_case("J8")
 def test_the_host_sees_a_child_without_privilege(template: Template) -> None:
     """The child has no capability, no new privileges, a filter, one non-root id, and no group that its host does not have."""
     with _asleep(template) as pid:
@@ -152,6 +153,7 @@ def test_a_childs_namespaces_and_descriptors_are_its_own(template: Template) -> 
     assert [line.split(":")[0].strip() for line in devices] == ["lo"]
 
 
+@pytest.mark.abuse_case("F8")
 def test_scratch_is_private_and_gone_with_its_program(template: Template) -> None:
     """Another program does not see the file in its /tmp, neither while both run nor afterwards."""
     with trying(template, "sleep_with_scratch", 30) as child:
@@ -351,6 +353,7 @@ def test_a_template_refuses_more_than_its_maximum_of_children(template: Template
     _settle(template)
 
 
+@pytest.mark.abuse_case("L9")
 def test_two_hundred_jails_leave_no_descriptor_and_no_process(template: Template) -> None:
     """Half are waited for and half closed before they are born: host and template have as many before and after."""
     before = len(os.listdir("/proc/self/fd"))

@@ -148,6 +148,7 @@ def test_memory_that_rlimits_miss_ends_the_program_by_that_limit(hog: Callable[.
     assert hog("shared 48").told == ["held 48"]
 
 
+@pytest.mark.abuse_case("R1")
 def test_a_familys_memory_is_counted_together(family: Callable[..., Said]) -> None:
     """Eight processes of 40 MiB exceed the limit, each within its own RLIMIT_DATA; of 6 MiB, the first exits normally."""
     over, under = family("family 8 40", FORKING), family("brief-family 8 6", FORKING)
@@ -178,6 +179,7 @@ for _ in range({count}):
     assert isinstance(under.ending, Exited)
 
 
+@pytest.mark.abuse_case("R8")
 def test_a_familys_socket_buffers_count_as_memory(pythons_family: Template) -> None:
     """Sixteen processes fill the buffers of their socket pairs, which are no process's pages: the memory limit ends them."""
     fill = """
@@ -207,6 +209,7 @@ os._exit(0)
     assert isinstance(under.ending, Exited)
 
 
+@pytest.mark.abuse_case("R8")
 def test_a_program_that_starts_processes_needs_a_control_group(
     by: By, hog: Callable[..., Said], python: Template
 ) -> None:

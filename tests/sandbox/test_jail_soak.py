@@ -13,6 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 _SOAK = "import dataclasses, json; from benchmarks.soak import soak; print(json.dumps(dataclasses.asdict(soak(240))))"
 
 
+@pytest.mark.abuse_case("L9")
 @pytest.mark.jail
 def test_the_machine_is_afterwards_as_it_was_before() -> None:
     """Results, exits, tracebacks, kills, limits and attempts run eight at once: every count is as it was."""

@@ -21,7 +21,7 @@ from tests.secret_stores.conftest import Nobody, fetched, fetching, unfetched
 from tests.support.key_value_store import TOKEN, KeyValueStore, stored
 from tests.support.upstream import Authority, Upstream
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.abuse_case("S7")]
 
 VALUE = "canary-in-the-key-value-store"
 

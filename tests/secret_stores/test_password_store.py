@@ -81,6 +81,7 @@ async def test_the_default_store_is_in_the_home_directory(
     assert str(home) not in seen.value.failure.message
 
 
+@pytest.mark.abuse_case("S6")
 async def test_the_environment_chooses_the_store_and_nothing_else(store: PasswordStore) -> None:
     """Options and extensions for pass and gpg, and a PATH, are not passed on."""
     hostile = {

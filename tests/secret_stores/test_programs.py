@@ -21,7 +21,7 @@ from tests.secret_stores.conftest import fetched, fetching, program, unfetched
 from tests.support.key_value_store import TOKEN
 from tests.support.waiting import wait_ended, wait_text_async
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.abuse_case("S6")]
 
 REFERENCE = "op://Private/Mail/password"
 VALUE = b"canary-from-one-password"

@@ -308,6 +308,7 @@ def test_only_oauth2_bindings_have_a_grant(standing: Vault) -> None:
     assert "only for kind oauth2" in refusal.message
 
 
+@pytest.mark.abuse_case("O17")
 @pytest.mark.usefixtures("signed_in")
 def test_a_new_sign_in_during_a_renewal_is_never_mixed_with_it(vault: Vault) -> None:
     """Tokens and account change in one write, so tokens of the renewal are never under the new account."""

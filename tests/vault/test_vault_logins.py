@@ -152,6 +152,7 @@ OTHERS: dict[str, tuple[Binding, Binding, str]] = {
 }
 
 
+@pytest.mark.abuse_case("LP11")
 @pytest.mark.parametrize("what", OTHERS)
 def test_a_plan_for_one_login_is_not_lent_another(vault: Vault, what: str) -> None:
     """Approved work is not even started. The planned login is lent, even with a new password."""
@@ -177,6 +178,7 @@ def test_a_plan_for_one_login_is_not_lent_another(vault: Vault, what: str) -> No
     assert words in refusal.message
 
 
+@pytest.mark.abuse_case("LP11")
 def test_a_new_password_keeps_the_account_and_a_new_key_may_not(vault: Vault) -> None:
     """Rebinding a database login keeps its account. With ssh, where everybody is `git`, or without a recorded
     login, the account may be another.
@@ -196,6 +198,7 @@ def test_a_new_password_keeps_the_account_and_a_new_key_may_not(vault: Vault) ->
         assert refusal.details["reason"] == "binding_changed"
 
 
+@pytest.mark.abuse_case("LP11")
 @pytest.mark.parametrize("is_login", [True, False], ids=["login", "basic"])
 def test_an_older_binding_of_another_account_is_refused(vault: Vault, is_login: bool) -> None:
     """A restored copy of the vault can bring it back. A binding of the same account is lent."""

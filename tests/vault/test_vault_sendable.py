@@ -18,6 +18,8 @@ from aileron.vault.sendable import KEPT_S, MOST, MOST_OF_ONE, Own
 from tests.vault.conftest import API_KEY, BASIC, CANARY, OTHER, PASSPHRASE, refused
 from tests.vault.test_vault_grants import GRANT, SIGNED_IN, tokens
 
+pytestmark = pytest.mark.abuse_case("E36")
+
 HOST, ELSEWHERE, PROVIDER = "mail.example:443", "other.example:443", "login.example:443"
 BOUND = msgspec.structs.replace(BASIC, reach=Reach(hosts=(HOST,), wire="basic"))
 NEXT = b"the-next-secret-of-the-account"

@@ -215,6 +215,7 @@ def test_a_preview_is_read_once_and_a_contradiction_is_an_alarm(
     assert of_kind(home, "approval.decided")[-1]["preview"]
 
 
+@pytest.mark.abuse_case("D29")
 def test_reloading_a_preview_makes_earlier_forms_invalid(
     home: DaemonHome, person: PageClient, upstream: CountingServer
 ) -> None:
@@ -385,6 +386,7 @@ def test_a_link_from_another_site_loads_no_preview(
     assert len([request for request in upstream.requests if request[1] == "/read"]) == reads + 1
 
 
+@pytest.mark.abuse_case("D39")
 @pytest.mark.parametrize(
     "how", ["a link of elsewhere", "no token", "another digest's token", "another session's token"]
 )

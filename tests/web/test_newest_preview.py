@@ -13,7 +13,7 @@ from tests.support.home import DaemonHome
 from tests.support.paged import KeptApprover, PageClient, Reply
 from tests.support.upstream_http import CountingServer
 
-pytestmark = pytest.mark.jail
+pytestmark = [pytest.mark.jail, pytest.mark.abuse_case("D41")]
 
 MINE, SWAPPED = "/effect/mine", "/effect/swapped"
 SINCE = "the current state was loaded again"

@@ -20,6 +20,7 @@ pytestmark = pytest.mark.anyio
 # The locked page
 
 
+@pytest.mark.abuse_case("D40")
 async def test_the_number_of_concurrent_unlock_attempts_is_bounded() -> None:
     """Further programs are turned away with an explanation; once no attempt waits, the next is admitted."""
     desk = ToldDesk(holds="process")

@@ -85,6 +85,7 @@ def test_a_form_sent_by_another_site_is_refused(
     assert state(home, confirm) != "pending_approval"
 
 
+@pytest.mark.abuse_case("D29")
 @pytest.mark.parametrize(
     "change",
     [
@@ -109,6 +110,7 @@ def test_a_changed_form_is_refused(
     assert state(home, confirm) == "pending_approval"
 
 
+@pytest.mark.abuse_case("D29")
 def test_a_token_is_valid_for_one_session_one_question_and_one_form(
     home: DaemonHome, person: PageClient, confirm: Form
 ) -> None:
@@ -325,6 +327,7 @@ os.write(write, f"{answer.status} {'An agent started this browser' in answer.rea
 """
 
 
+@pytest.mark.abuse_case("D40")
 @pytest.mark.parametrize(("has_token", "said"), [(True, "403 True"), (False, "303 False")])
 def test_an_agents_detached_browser_is_recognized_by_the_sessions_token(
     home: DaemonHome, has_token: bool, said: str
@@ -383,6 +386,7 @@ def guessed(home: DaemonHome) -> list[str]:
     return subprocess.run(words, capture_output=True, text=True, timeout=120, check=True).stdout.split()
 
 
+@pytest.mark.abuse_case("D40")
 def test_wrong_passphrases_of_a_process_are_limited(own_home: DaemonHome) -> None:
     """Even the right one is refused after five in a minute. The person's browser can unlock meanwhile."""
     assert guessed(own_home) == ["403"] * 5 + ["429"]
