@@ -1,6 +1,6 @@
 """The command line: translates what a person types into requests and shows the answers. It decides nothing.
 
-run.py        the hot command · arguments.py KEY=VALUE and --args, converted to the action's types
+run.py        the hot command · arguments.py KEY=VALUE and --args, converted to the action's types · duration.py `5m`
 app.py        every other command, by table.py; commands/ has a module for each noun, which declares with declared.py
 parsing.py    plain words by the declarations · help_page.py their help · typer_app.py other words and completion, by the same
 supervisor.py what commands ask of the daemon · problem.py what, why, fix and the exit code, one voice for people and programs

@@ -53,6 +53,7 @@ __all__ = [
     "short_ids",
     "styled",
     "time_left",
+    "time_since",
     "write",
     "write_bytes",
 ]

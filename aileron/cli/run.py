@@ -18,13 +18,13 @@ Source: docs/reference/cli.md, docs/reference/exit-codes.md. Not here: the other
 from __future__ import annotations
 
 import os
-import re
 import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from aileron.cli import output
 from aileron.cli.arguments import from_json, pairs_of, typed
+from aileron.cli.duration import seconds
 from aileron.cli.problem import INTERRUPTED, OK, UNFINISHED, Problem, report, tell
 from aileron.cli.prompts import can_ask, may_unlock, passphrase_from
 from aileron.cli.status_line import StatusLine
@@ -37,11 +37,11 @@ __all__ = [
     "OPTIONS",
     "Option",
     "RunCommand",
+    "build",
     "main",
     "note_edited",
     "parse",
     "perform",
-    "seconds",
 ]
 
 DEFAULT_WAIT = "25s"
@@ -65,8 +65,6 @@ action.
 """
 _LONGEST_WAIT_S = 60.0
 """Maximum seconds that one request waits, as allowed by the daemon."""
-_DURATION = re.compile(r"([0-9]{1,6})(ms|s|m|h|d)?", re.ASCII)
-_UNIT_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, None: 1.0}
 _HELP = "aileron run --help"
 
 
@@ -171,32 +169,13 @@ def build(action: str, words: Sequence[str], given: dict[str, str]) -> RunComman
         pairs=pairs_of(words),
         args=given.get("--args"),
         json="--json" in given,
-        wait_s=seconds(given.get("--wait", DEFAULT_WAIT)),
+        wait_s=seconds(given.get("--wait", DEFAULT_WAIT), command="run"),
         dry_run="--dry-run" in given,
         idempotency_key=key,
         again=given.get("--again"),
         binding=given.get("--as"),
         passphrase_file=given.get("--passphrase-file"),
     )
-
-
-def seconds(text: str, *, option: str = "--wait", most: str = "24h", help_of: str = "run") -> float:
-    """Parse a duration such as `500ms`, `25` (seconds), `5m` or `2d`, and return it in seconds.
-
-    Raises Problem for anything else and above `most`.
-    """
-    found, most_s = (_in_seconds(duration) for duration in (text, most))
-    if not 0.0 <= found <= most_s:
-        raise Problem.usage(
-            f"{option} {text!r} is not a duration up to {most}, such as 500ms, 90s or 5m",
-            fix=f"aileron {help_of} --help",
-        )
-    return found
-
-
-def _in_seconds(text: str) -> float:
-    match = _DURATION.fullmatch(text)
-    return int(match[1]) * _UNIT_S[match[2]] if match else -1.0
 
 
 def perform(asked: RunCommand) -> int:

@@ -13,9 +13,10 @@ from aileron.cli.commands.approval import Id
 from aileron.cli.commands.completion import approval_ids
 from aileron.cli.commands.options import AsJson, PassphraseFile
 from aileron.cli.declared import Argument, Exit, Option
+from aileron.cli.duration import seconds
 from aileron.cli.problem import INTERRUPTED, OK, UNFINISHED, Problem, tell
 from aileron.cli.prompts import NO, YES, ask_now, can_ask, choose, edit_text, passphrase_from
-from aileron.cli.run import DEFAULT_WAIT, note_edited, seconds
+from aileron.cli.run import DEFAULT_WAIT, note_edited
 from aileron.cli.status_line import StatusLine
 from aileron.cli.supervisor import Supervisor, path_of
 from aileron.model.json_value import JSONObject, dict_of
@@ -43,7 +44,7 @@ def approve(
     Prints the result and ends as `aileron run` does. Where an approver exists the decision is signed, which needs a terminal.
     With several IDs, two to ten requests that are alike are approved together: one card shows what differs, and each is signed.
     """
-    wait_s = seconds(wait, help_of="approve")
+    wait_s = seconds(wait, command="approve")
     supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
     questions = _named(supervisor, approvals)
     for question in questions:
@@ -103,7 +104,7 @@ def edit(
 
     Opens them in $VISUAL or $EDITOR, and shows what changed before you decide. The agent is told.
     """
-    wait_s = seconds(wait, help_of="approval edit")
+    wait_s = seconds(wait, command="approval edit")
     supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
     question = decision_dialogue.waiting(supervisor, approval)
     name = question.approval_id

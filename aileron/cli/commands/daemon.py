@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from aileron.api.daemon import Status
 
-__all__ = ["install", "logs", "restart", "start", "status", "stop", "uninstall"]
+__all__ = ["facts_of", "install", "logs", "not_running", "restart", "start", "status", "stop", "uninstall"]
 
 _STOP_S = 30.0
 """Seconds to wait for the daemon to stop: five for responses in progress, at most thirty to record outcomes on a slow disk.

@@ -70,9 +70,9 @@ def add(
     from aileron.api.approvals import ConsentAnswer
     from aileron.cli.commands.done import tell_done
     from aileron.cli.decision_dialogue import carry_through
-    from aileron.cli.run import seconds
+    from aileron.cli.duration import seconds
 
-    for_s = seconds(duration, option="--for", most=_LONGEST, help_of="grant add")
+    for_s = seconds(duration, option="--for", most=_LONGEST, command="grant add")
     supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
     inputs = supervisor.fetch(ActionDetail, "GET", path_of("v1", "actions", action)).inputs or []
     constraints = (

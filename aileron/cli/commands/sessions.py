@@ -79,9 +79,9 @@ def new(
     """
     from aileron.api.daemon import Status
     from aileron.cli.commands.launch import folder, selectors
-    from aileron.cli.run import seconds
+    from aileron.cli.duration import seconds
 
-    for_s = int(seconds(duration, option="--for", most=_LONGEST, help_of="sessions new"))
+    for_s = int(seconds(duration, option="--for", most=_LONGEST, command="sessions new"))
     selected = selectors(only, help_of="sessions new")
     supervisor = Supervisor()
     asked = OpenSession(agent=agent, folder=folder(), for_s=for_s, only=selected, inject=inject)

@@ -142,7 +142,7 @@ class VaultService:
             await self._unlock(opening)
 
     async def _unlock(self, opening: Opening) -> None:
-        async with self._on_record():
+        async with self._recording_failure():
             if self._vault.is_locked:
                 with self._approver.in_doubt():
                     way = await self._newly_opened(opening)
@@ -173,7 +173,7 @@ class VaultService:
             if was_locked:
                 await self._unlock(Opening(typed))
             try:
-                async with self._on_record():
+                async with self._recording_failure():
                     rotated = await anyio.to_thread.run_sync(
                         lambda: self._vault.rotate(typed, passphrase, recovery_codes=recovery_codes, keyring=keyring)
                     )
@@ -194,7 +194,7 @@ class VaultService:
         async with self._changing:
             if typed is None:
                 self._vault.check_unlocked()
-            async with self._on_record():
+            async with self._recording_failure():
                 copy = await anyio.to_thread.run_sync(lambda: self._vault.backup(typed))
             await self._check_on_record(copy.mark.vault, copy.mark.generation)
             await anyio.to_thread.run_sync(lambda: write_copy(path, copy.data, replace=replace, vault=self._vault.path))
@@ -213,7 +213,7 @@ class VaultService:
         path = Path(file)
         data = await anyio.to_thread.run_sync(read_copy, path)  # as slow as the disk that a person named
         async with self._changing:
-            async with self._on_record():
+            async with self._recording_failure():
                 copy = await anyio.to_thread.run_sync(lambda: self._vault.copy(data, typed, str(path)))
             try:
                 await self._check_restorable(copy)
@@ -398,13 +398,12 @@ class VaultService:
             )
 
     @contextlib.asynccontextmanager
-    async def _on_record(self) -> AsyncIterator[None]:
+    async def _recording_failure(self) -> AsyncIterator[None]:
         """Record the failure class if the block's attempt to open the vault, or to prove the passphrase, fails."""
         try:
             yield
         except AileronError as error:
-            if (
-                error.failure.failure_class is not FailureClass.BAD_INPUT
-            ):  # a new passphrase that is too short is no attempt
+            # A new passphrase that is too short is no attempt.
+            if error.failure.failure_class is not FailureClass.BAD_INPUT:
                 await self._audit.note(events.VaultUnlockFailed(failure_class=error.failure.failure_class))
             raise

@@ -40,7 +40,7 @@ from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.secret import Secret
 from aileron.model.secret_reference import Elsewhere
 
-__all__ = ["LONG_WAIT_S", "CarriedOut", "ConsentHandler", "ToFetch", "out_of_date"]
+__all__ = ["LONG_WAIT_S", "CarriedOut", "ConsentHandler", "S", "ToFetch", "out_of_date"]
 
 WAIT_S: Final = 15 * 60.0
 """Seconds that a question about a change waits: as long as a question about a run whose action sets no other time."""
