@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 __all__ = [
+    "START_DEADLINE_S",
     "Answer",
     "AnswerLost",
     "Client",

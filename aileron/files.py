@@ -30,6 +30,7 @@ from aileron.model.failure import AileronError, FailureClass
 __all__ = [
     "OTHERS_MAY_USE",
     "OTHERS_MAY_WRITE",
+    "Stamp",
     "create",
     "locked",
     "make_directory",
@@ -37,6 +38,7 @@ __all__ = [
     "read",
     "remove_leftovers",
     "replace",
+    "stamp",
     "translated",
 ]
 

@@ -34,7 +34,7 @@ from aileron.model.json_value import JSONObject
 from aileron.model.manifest import ActionFile, InputSpec
 from aileron.model.plan import Plan
 
-__all__ = ["check_grant", "credentials_of", "matches"]
+__all__ = ["MIN_FOR_S", "check_grant", "credentials_of", "matches"]
 
 MAX_CONSTRAINTS: Final = 16
 """Maximum number of constraints on given arguments. A person reads all of them before they approve."""

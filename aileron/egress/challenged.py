@@ -47,7 +47,7 @@ from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.fixes import fix_for
 from aileron.model.names import BindingName, HostPort
 
-__all__ = ["KEEP_S", "MAX_ANSWERS", "MAX_KEPT", "Answering", "Challenged", "Rounds"]
+__all__ = ["KEEP_S", "MAX_ANSWERS", "MAX_KEPT", "Answering", "Challenged", "Prepare", "Rounds"]
 
 MAX_KEPT: Final = 256
 """Maximum number of stored challenges: more than a vault has bindings of this kind. Beyond it the least recently used

@@ -31,7 +31,7 @@ from aileron.egress.scrub import Needles, Scrubber
 from aileron.egress.unlabelled import Unlabelled
 from aileron.model.failure import AileronError
 
-__all__ = ["Body", "EgressResponse", "scrub_fields"]
+__all__ = ["TURN_S", "Body", "EgressResponse", "scrub_fields"]
 
 ReadChunk = Callable[[], Awaitable[bytes | None]]
 """Type of a function that returns the next bytes off the wire, None after the last. Raises AileronError if the bytes

@@ -17,7 +17,7 @@ from aileron.importing.words import is_visible
 from aileron_connector.check import Schema
 from aileron_connector.openapi.document import ListShape
 
-__all__ = ["fields_of", "listing_of", "properties_of"]
+__all__ = ["Lookup", "fields_of", "listing_of", "properties_of"]
 
 Lookup = Callable[[str], Packed]
 

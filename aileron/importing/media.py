@@ -25,6 +25,7 @@ __all__ = [
     "is_form",
     "is_json",
     "is_text",
+    "maybe_style",
     "unsupported_style",
     "unsupported_styles",
 ]

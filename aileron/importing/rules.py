@@ -35,7 +35,19 @@ from aileron.model.json_value import JSONObject
 from aileron.model.manifest import InputSpec, InputType
 from aileron_connector.check import Schema
 
-__all__ = ["Lost", "Rule", "Rules", "Taken", "is_taken", "offered", "size_of", "values_by_name"]
+__all__ = [
+    "Lost",
+    "Rule",
+    "Rules",
+    "Taken",
+    "inner_rule",
+    "input_type",
+    "is_taken",
+    "json_of",
+    "offered",
+    "size_of",
+    "values_by_name",
+]
 
 Rule: TypeAlias = Schema
 """The rule of an input: a schema with a single type."""

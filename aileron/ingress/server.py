@@ -43,6 +43,7 @@ from aileron.ingress.request_line import KnownRequests
 __all__ = [
     "BODY_S",
     "MAX_BODY_BYTES",
+    "READ_AHEAD",
     "drained",
     "peer_of",
     "process_of",

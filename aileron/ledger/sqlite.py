@@ -74,7 +74,16 @@ from aileron.model.outcome import RunStatus
 if TYPE_CHECKING:
     import anyio
 
-__all__ = ["Ledger", "Snapshot", "StoredLedger", "Transaction", "events_query", "open_stored"]
+__all__ = [
+    "MAX_PAGE_BYTES",
+    "MAX_ROWS",
+    "Ledger",
+    "Snapshot",
+    "StoredLedger",
+    "Transaction",
+    "events_query",
+    "open_stored",
+]
 
 MAX_RECORD_BYTES: Final = 4 << 20
 """4 MiB: maximum size of a record. A run's arguments come in a request of at most 1 MiB, and JSON escapes can multiply it."""

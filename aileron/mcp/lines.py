@@ -48,6 +48,7 @@ __all__ = [
     "MAX_CALLS_BYTES",
     "MAX_LINE_BYTES",
     "WRITE_S",
+    "Incoming",
     "LineTooLong",
     "LineWire",
     "Splitter",

@@ -34,12 +34,14 @@ if TYPE_CHECKING:  # the relay imports no more than it needs to start
 
 __all__ = [
     "LISTEN",
+    "LIST_CHANGED",
     "MAX_ASKED",
     "MAX_KEPT_BYTES",
     "MAX_OPEN",
     "SAFE",
     "ClientConversation",
     "Message",
+    "TooLong",
     "anew",
     "as_line",
     "failed",

@@ -28,6 +28,7 @@ from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.sha256 import sha256
 
 __all__ = [
+    "PUBLIC_KEY_BYTES",
     "ApproverStatement",
     "DecisionStatement",
     "HeadStatement",

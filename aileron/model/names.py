@@ -35,6 +35,7 @@ __all__ = [
     "Fqn",
     "HostPort",
     "OnConflict",
+    "check_host",
     "check_pin",
     "check_semver",
     "precedence",

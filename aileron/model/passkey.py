@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ALGORITHMS",
+    "MAX_CREDENTIAL_ID_BYTES",
     "RP_ID",
     "Assertion",
     "PasskeyError",

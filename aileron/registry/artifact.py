@@ -31,7 +31,16 @@ from aileron.registry.manifest import parse_connector_manifest
 from aileron.registry.program import check_program
 from aileron.registry.tarball import ACTION, CONNECTOR, MANIFEST, SIGNATURE, unpack
 
-__all__ = ["ActionArtifact", "Artifact", "ArtifactRequest", "ParseAction", "Trust", "action_of", "connector_of"]
+__all__ = [
+    "ActionArtifact",
+    "Artifact",
+    "ArtifactRequest",
+    "CheckAction",
+    "ParseAction",
+    "Trust",
+    "action_of",
+    "connector_of",
+]
 
 
 class ArtifactRequest(msgspec.Struct, frozen=True, order=True):

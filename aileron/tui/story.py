@@ -41,6 +41,7 @@ __all__ = [
     "BINS",
     "BIN_S",
     "CONSENTS",
+    "MOST_KEPT",
     "AgentHour",
     "History",
     "Hour",

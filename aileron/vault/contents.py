@@ -39,9 +39,12 @@ from aileron.vault.slots import Slot, check_slots
 
 __all__ = [
     "FORMAT",
+    "MAX_BINDINGS",
     "MAX_FILE_BYTES",
     "MAX_GENERATION",
+    "MAX_SECRETS",
     "MAX_SECRET_BYTES",
+    "MIN_SECRET_BYTES",
     "BindingEntry",
     "Contents",
     "ContentsError",

@@ -38,7 +38,18 @@ from aileron.model.secret import Secret
 from aileron.vault.bindings import Binding
 from aileron.vault.contents import SecretEntry
 
-__all__ = ["KEPT_S", "Bound", "Own", "Replaced", "Sendable", "Sendables", "could_reach", "newest", "replaced"]
+__all__ = [
+    "KEPT_S",
+    "Bound",
+    "Own",
+    "Replaced",
+    "Sendable",
+    "Sendables",
+    "could_reach",
+    "is_provider",
+    "newest",
+    "replaced",
+]
 
 KEPT_S: Final = 24 * 3600.0
 """Seconds for which a former secret is remembered: a day, the longest lifetime that providers give an access token, except for

@@ -42,7 +42,7 @@ from aileron.web.forms import FormError, needed, read_form
 from aileron.web.sessions import Session
 from aileron.web.templating import html, with_fields
 
-__all__ = ["SURFACE", "PageAccess", "PasskeyPages"]
+__all__ = ["SURFACE", "PageAccess", "PasskeyPages", "as_json"]
 
 SURFACE: Final = "page"
 """The surface that is recorded for a refused unlock."""

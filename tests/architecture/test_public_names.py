@@ -66,6 +66,47 @@ def test_every_public_module_has_a_docstring_and_a_correct_all_list() -> None:
     assert [problem for problem in found if problem] == []
 
 
+def offered_by_modules() -> dict[str, set[str]]:
+    """Return the names in the `__all__` of each module that has one."""
+    return {
+        name: set(offered)
+        for name, _ in modules()
+        if (offered := getattr(importlib.import_module(name), "__all__", None))
+    }
+
+
+def used_names(tree: ast.Module, offered: dict[str, set[str]]) -> set[tuple[str, str]]:
+    """Return each module of ours with the public names of it that this tree imports, or takes from the imported module."""
+    used: set[tuple[str, str]] = set()
+    imported: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            for name in node.names:
+                if (module := f"{node.module}.{name.name}") in offered:
+                    imported[name.asname or name.name] = module
+                elif node.module in offered:
+                    used.add((node.module, name.name))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in imported:
+            used.add((imported[node.value.id], node.attr))
+    return {(module, name) for module, name in used if not name.startswith("_") and f"{module}.{name}" not in offered}
+
+
+def test_a_name_that_another_module_uses_is_in_the_all_list() -> None:
+    """So `__all__` shows what a change of the module can break. Names for the type checker alone do not exist when it runs."""
+    offered = offered_by_modules()
+    used = {
+        found for _, path in modules() for found in used_names(ast.parse(path.read_text(encoding="utf-8")), offered)
+    }
+
+    assert len(used) > 2000
+    assert [
+        (module, name)
+        for module, name in sorted(used)
+        if name not in offered[module] and hasattr(importlib.import_module(module), name)
+    ] == []
+
+
 WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+")
 
 

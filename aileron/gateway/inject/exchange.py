@@ -54,6 +54,7 @@ __all__ = [
     "WIRES",
     "Agent",
     "Exchange",
+    "Holding",
     "Injection",
     "ProviderAnswer",
     "Tools",

@@ -35,6 +35,10 @@ from aileron.registry.tarball import MAX_ARCHIVE_BYTES
 __all__ = [
     "ARCHIVE",
     "KEY_PATH",
+    "MAX_KEY_BYTES",
+    "MAX_PAGES",
+    "MAX_SUITE_BYTES",
+    "MAX_VERSIONS",
     "Answer",
     "Forge",
     "Progress",
@@ -42,10 +46,16 @@ __all__ = [
     "SuiteText",
     "Way",
     "Web",
+    "check_ref",
+    "key_in",
     "newest",
+    "no_file",
+    "no_repository",
+    "no_version",
     "not_understood",
     "quoted",
     "tag_of",
+    "versions_in",
 ]
 
 ARCHIVE: Final = "aileron.tar.gz"

@@ -54,7 +54,7 @@ from aileron_sandbox.frames import (
     encode,
 )
 
-__all__ = ["Conversation", "HostGoneError", "current", "run", "serve"]
+__all__ = ["HOST_THREADS", "Conversation", "HostGoneError", "current", "maybe_current", "run", "serve"]
 
 FRAMES_IN: Final = 3
 FRAMES_OUT: Final = 4

@@ -32,7 +32,7 @@ import msgspec
 from aileron_connector.failures import BadInput, ConnectorError
 from aileron_sandbox.frames import JSONObject
 
-__all__ = ["call", "op"]
+__all__ = ["OPERATIONS", "call", "op"]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 

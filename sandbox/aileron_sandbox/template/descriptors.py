@@ -8,7 +8,7 @@ from typing import Final
 
 from aileron_sandbox import kernel
 
-__all__ = ["DOOR", "FRAMES_IN", "FRAMES_OUT", "arrange", "close_all_but", "out_of_the_way"]
+__all__ = ["DOOR", "FRAMES_IN", "FRAMES_OUT", "arrange", "close_all_but", "out_of_the_way", "reserve_targets"]
 
 FRAMES_IN: Final = 3
 FRAMES_OUT: Final = 4

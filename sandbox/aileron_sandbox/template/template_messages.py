@@ -18,6 +18,7 @@ from typing import Any, Final, Self
 from aileron_sandbox.policy import Mode, Profile
 
 __all__ = [
+    "FAILED_SIZE",
     "MAX_DATAGRAM",
     "MAX_REQUEST",
     "Asked",

@@ -40,6 +40,7 @@ __all__ = [
     "RequestBody",
     "Response",
     "Server",
+    "Style",
 ]
 
 VERSION: Final = "3.1.1"
