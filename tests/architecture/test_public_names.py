@@ -93,7 +93,7 @@ def used_names(tree: ast.Module, offered: dict[str, set[str]]) -> set[tuple[str,
 
 
 def test_a_name_that_another_module_uses_is_in_the_all_list() -> None:
-    """So `__all__` shows what a change of the module can break. Names for the type checker alone do not exist when it runs."""
+    """A reader of `__all__` sees what a change can break. Names for the type checker alone do not exist at run time."""
     offered = offered_by_modules()
     used = {
         found for _, path in modules() for found in used_names(ast.parse(path.read_text(encoding="utf-8")), offered)
