@@ -1,4 +1,4 @@
-"""The effects of operations, as declared by their author, and everything that depends on an effect alone.
+"""The effects of operations, as declared by their author, with their words and the stakes.
 
 Separate from manifest.py, because help texts need nothing else from it.
 
@@ -36,7 +36,8 @@ class _Facts(NamedTuple):
 class Effect(enum.StrEnum):
     """The effect of one step on the world, as declared by its author, from light to heavy.
 
-    The effect decides how prominently a person is asked.
+    The effect decides how prominently a person is asked. The order counts: the card of an action shows the verb of its heaviest
+    step first, and takes its stakes (cards/weight.py).
     """
 
     READ = "read"

@@ -31,6 +31,7 @@ from aileron.egress import Reason
 from aileron.home import Home
 from aileron.ingress import server
 from aileron.model.document import Field
+from aileron.model.effect import Effect
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.invocation import Scope
 from aileron.model.outcome import RunStatus
@@ -102,6 +103,7 @@ def messages() -> list[str]:
 
 NAMED = [
     ("frame", "frames.md", messages()),
+    ("effect", "action-file.md", [effect.value for effect in Effect]),
     ("event", "audit-events.md", list(EVENT_TYPES)),
     ("refusal", "egress.md", [reason.value for reason in Reason]),
     ("key of a manifest", "connector-manifest.md", list(keys_of(CONNECTOR_SCHEMA))),

@@ -10,7 +10,7 @@ import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from msgspec import UNSET
 
@@ -65,12 +65,13 @@ op = "{op}"
 
 
 _INPUTS = "# What a caller gives; read by the model, so with an example where the form matters.\n"
+_EFFECTS: Final = " or ".join(", ".join(Effect).rsplit(", ", 1))
 _KNOWN_EFFECT = """\
-# What the operation does: read, create, change, send, delete or pay. A person who is asked sees it.
+# What the operation does: {effects}. A person who is asked sees it.
 effect = "{effect}"
 """
 _UNKNOWN_EFFECT = """\
-# What the operation does: read, create, change, send, delete or pay. Until it is said, a person who is asked has to type "yes".
+# What the operation does: {effects}. Until it is said, a person who is asked has to type "yes".
 # effect = "change"
 """
 _IDEMPOTENT = """\
@@ -311,7 +312,7 @@ def _summary(words: str, inputs: list[Parameter]) -> str:
 
 
 def _effect(effect: Effect | None) -> str:
-    return _UNKNOWN_EFFECT if effect is None else _KNOWN_EFFECT.format(effect=effect)
+    return (_UNKNOWN_EFFECT if effect is None else _KNOWN_EFFECT).format(effects=_EFFECTS, effect=effect)
 
 
 def _input(parameter: Parameter, op: str) -> str:
