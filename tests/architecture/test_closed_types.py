@@ -33,7 +33,7 @@ class LoanConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", t
 
 '''
 PLACES = {
-    "Literal[Effect.LEND]": {"aileron/model/effect.py"},
+    "Literal[Effect.LEND]": {"aileron/model/effect.py", "aileron/importing/effects.py"},
     "Literal[ConsentKind.LOAN]": {"aileron/model/consent.py", "aileron/cli/commands/done.py"},
     "LoanConsent": {
         "aileron/model/consent.py",
