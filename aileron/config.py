@@ -28,6 +28,7 @@ from typing import Any, Final, Literal, TypeVar, get_args
 import msgspec
 
 from aileron import files
+from aileron.model.canonical import canonical_json, sha256_digest
 from aileron.model.document import Field, Kind, Table, read_document, read_values, rows
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.host_pattern import MAX_HOST_PATTERNS, HostPattern
@@ -492,6 +493,18 @@ class Settings(msgspec.Struct, frozen=True):
         }
         found = {**self.consented(), **mine, **self.launch.limits(), **self.mcp.as_values()}
         return {key: found[key] for key in SETTINGS}
+
+    def differences(self, other: Settings) -> list[str]:
+        """Return the names of the settings, and of the digests of certificates, that differ from those of `other`, sorted."""
+        mine, theirs = self._recorded(), other._recorded()
+        return [key for key in sorted(mine) if mine[key] != theirs[key]]
+
+    def digest(self) -> str:
+        """Return the digest of every setting and certificate, as it is recorded."""
+        return sha256_digest(canonical_json(self._recorded()))
+
+    def _recorded(self) -> JSONObject:
+        return {**self.values(), **self.consented()}
 
     def with_consented(self, values: JSONObject) -> Settings:
         """Return these settings with the values that an earlier `consented` returned. A setting that is absent from `values`

@@ -103,6 +103,7 @@ __all__ = [
     "SecretSet",
     "SessionEnded",
     "SessionStarted",
+    "SettingsChanged",
     "SignInEnded",
     "SignInStarted",
     "ToolResumed",
@@ -1163,6 +1164,15 @@ class PageLocked(_Event, frozen=True, kw_only=True, tag="page.locked"):
 # The daemon
 
 
+class SettingsChanged(_Event, frozen=True, kw_only=True, tag="settings.changed"):
+    """Other settings are about to take effect."""
+
+    settings: list[str]
+    """Names of the settings that change, such as `egress.allow`."""
+    digest: str
+    """Digest of the settings that are then in force, as in `daemon.started`."""
+
+
 class DaemonStarted(_Event, frozen=True, kw_only=True, tag="daemon.started"):
     """A daemon serves this home."""
 
@@ -1170,6 +1180,8 @@ class DaemonStarted(_Event, frozen=True, kw_only=True, tag="daemon.started"):
     home: str
     layers: list[str]
     """Isolation that every run will have."""
+    digest: str | None = None
+    """Digest of the settings in force; None in a ledger from before 0.2.0."""
 
 
 class DaemonStopped(_Event, frozen=True, kw_only=True, tag="daemon.stopped"):
@@ -1226,6 +1238,7 @@ Notice = (
     | VaultLocked
     | PageUnlocked
     | PageLocked
+    | SettingsChanged
     | DaemonStarted
     | DaemonStopped
 )

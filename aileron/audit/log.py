@@ -590,9 +590,10 @@ class Audit(Questions):
         rows = await self._ledger.read(lambda look: look.events(wanted))
         return any(facts.items() <= row.facts.items() for row in rows)
 
-    async def daemon_started(self, version: str, layers: Sequence[str]) -> None:
-        """Record that a daemon with this isolation serves this home."""
-        await self.note(DaemonStarted(version=version, home=str(self._ledger.path.parent), layers=list(layers)))
+    async def daemon_started(self, version: str, layers: Sequence[str], settings_digest: str) -> None:
+        """Record that a daemon with this isolation and these settings serves this home."""
+        home = str(self._ledger.path.parent)
+        await self.note(DaemonStarted(version=version, home=home, layers=list(layers), digest=settings_digest))
 
     async def daemon_stopped(self, version: str) -> None:
         """Record that the daemon stopped normally, after recording the remaining counts."""

@@ -92,7 +92,7 @@ class _Daemon:
             audit = Audit(ledger)
             self._jails.wait_until_ready()  # before anything is recorded: without a jail there is no daemon
             await audit.recover()
-            await audit.daemon_started(__version__, self._jails.layers)
+            await audit.daemon_started(__version__, self._jails.layers, self._settings.digest())
             sockets = listen_in(self._home)
             failed = await self._serve(audit, ledger, anyio.Event(), sockets, tell)
         if failed is not None:

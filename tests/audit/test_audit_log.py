@@ -334,13 +334,19 @@ async def test_arguments_without_a_canonical_form_stop_the_run_before_it_begins(
 
 async def test_lifecycle_events_have_a_row_each(audit: Audit, facts: Facts, path: Any) -> None:
     """The event of a secret has only its name."""
-    await audit.daemon_started("0.1.0", LAYERS)
+    await audit.daemon_started("0.1.0", LAYERS, "sha256:0")
     await audit.note(VaultCreated())
     assert await audit.note(SecretSet(name="mail")) == 4
     await audit.daemon_stopped("0.1.0")
 
     assert facts()[1:] == [
-        {"type": "daemon.started", "version": "0.1.0", "home": str(path.parent), "layers": list(LAYERS)},
+        {
+            "type": "daemon.started",
+            "version": "0.1.0",
+            "home": str(path.parent),
+            "layers": list(LAYERS),
+            "digest": "sha256:0",
+        },
         {"type": "vault.created"},
         {"type": "secret.set", "name": "mail"},
         {"type": "daemon.stopped", "version": "0.1.0"},

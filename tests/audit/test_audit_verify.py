@@ -41,7 +41,7 @@ HOME = Path("/home/somebody/.aileron")
 
 async def _history(audit: Audit) -> None:
     plan = a_plan()
-    await audit.daemon_started("0.1.0", ["seccomp"])
+    await audit.daemon_started("0.1.0", ["seccomp"], "sha256:0")
     run_id = await audit.requested(plan, an_invocation(), layers=["seccomp"])
     await audit.finished(run_id, Succeeded(run_id=run_id, result={"sent": True}), 3)
     asked = await audit.pending(plan, an_invocation(), START_S * 2)

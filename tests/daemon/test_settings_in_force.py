@@ -14,10 +14,12 @@ from typing import Any
 import pytest
 
 from aileron.actions.approved_texts import ApprovedTexts
+from aileron.audit.log import Audit
 from aileron.config import MAX_CONFIG_BYTES, LiveSettings, Settings, load_settings
 from aileron.daemon.consent_service.approver import ApproverState
 from aileron.daemon.consent_service.consent_checks import ConsentChecks
 from aileron.daemon.consent_service.settings import SettingsInForce
+from aileron.ledger import Ledger
 from aileron.registry.content import ContentStore
 from aileron.vault import Vault
 from tests.support.approver import Approver
@@ -77,6 +79,34 @@ def test_a_changed_setting_applies_to_the_next_run_without_a_restart(
     assert sent.status == 200
     assert after["details"]["reason"] == "address_not_public"
     assert own_home.daemon_pid == pid
+
+
+def test_a_changed_setting_is_recorded_in_a_home_without_an_approver(
+    own_home: DaemonHome, upstream: CountingServer
+) -> None:
+    """The record comes before the run that uses the setting. Saving the same values again is no change."""
+
+    def recorded(kind: str) -> list[dict[str, Any]]:
+        own_home.must("GET", "/v1/status")
+        events: list[dict[str, Any]] = own_home.must("GET", f"/v1/audit?type={kind}")["events"]
+        return events
+
+    own_home.configure(with_port(own_home, ""))
+    (started,) = recorded("daemon.started")
+    before = recorded("settings.changed")
+    own_home.configure(with_port(own_home, allowed(upstream)))
+    assert own_home.run("open").status == 200
+    own_home.configure(f"# a comment\n{with_port(own_home, allowed(upstream))}")
+    (changed,) = recorded("settings.changed")
+    (requested,) = recorded("run.requested")
+    own_home.stop()
+    restarted = recorded("daemon.started")[0]
+
+    assert before == []
+    assert changed["settings"] == ["egress.private_plain"]
+    assert changed["digest"] != started["digest"]
+    assert changed["seq"] < requested["seq"]
+    assert restarted["digest"] == changed["digest"]
 
 
 def test_a_gated_action_whose_host_is_not_allowed_asks_no_question(
@@ -256,16 +286,25 @@ async def test_whoever_holds_the_settings_reads_the_new_ones(tmp_path: Path) -> 
     async def ask() -> None:
         raise AssertionError("without an approver nobody is asked")
 
-    in_force = SettingsInForce(
-        config, approver, checks, ask=ask, changed=told.append, settings=settings, wanted=settings.now, read=None
-    )
+    with Ledger.open(tmp_path / "ledger.db", tmp_path, "0.2.0") as ledger:
+        in_force = SettingsInForce(
+            config,
+            approver,
+            checks,
+            ask=ask,
+            changed=told.append,
+            settings=settings,
+            wanted=settings.now,
+            read=None,
+            audit=Audit(ledger),
+        )
 
-    def read() -> tuple[float | None, bool]:
-        return settings.now.vault_lock_after_s, settings.now.notify_desktop
+        def read() -> tuple[float | None, bool]:
+            return settings.now.vault_lock_after_s, settings.now.notify_desktop
 
-    before = read()
-    config.write_text(f'[vault]\nlock_after = "5m"\n[notify]\ndesktop = {str(not before[1]).lower()}\n')
-    await in_force.look()
-    assert (before[0], read()) == (None, (300.0, before[1]))
-    assert told == [settings.now] != [load_settings(config)]
-    assert in_force.at_start == ["notify.desktop"]
+        before = read()
+        config.write_text(f'[vault]\nlock_after = "5m"\n[notify]\ndesktop = {str(not before[1]).lower()}\n')
+        await in_force.look()
+        assert (before[0], read()) == (None, (300.0, before[1]))
+        assert told == [settings.now] != [load_settings(config)]
+        assert in_force.at_start == ["notify.desktop"]

@@ -117,6 +117,7 @@ async def build_consents(
         changed=changed,
         wanted=base.wanted,
         read=read,
+        audit=base.audit,
     )
     store, held = ConsentStore(approver, base.vault, base.audit), HeldValues()
     trusted_keys = TrustedKeyHandler(store, consent_checks, base.audit, base.home.keyring)

@@ -10,6 +10,7 @@ Rules
 - Settings of objects that are built once are not adopted (`AT_START`): they wait for the next start, and `status` lists them.
 - The file is checked for changes before a run, when the status is requested, and every LOOK_S. For a file that was adopted, a
   check is one stat.
+- Which settings change is recorded before they take effect. What cannot be recorded does not take effect.
 - Objects that use settings hold the `LiveSettings` and read them when they need them. They are replaced on the event loop,
   between two of its steps. A run in progress keeps the settings that it began with.
 
@@ -28,6 +29,8 @@ import anyio
 import msgspec
 
 from aileron import files
+from aileron.audit.events import SettingsChanged
+from aileron.audit.log import Audit
 from aileron.config import SETTINGS, CellSettings, LaunchSettings, LiveSettings, Settings, load_settings
 from aileron.daemon.consent_service.approver import ApproverState
 from aileron.daemon.consent_service.consent_checks import ConsentChecks
@@ -74,6 +77,7 @@ class SettingsInForce:
         settings: LiveSettings,
         wanted: Settings,
         read: files.Stamp | None,
+        audit: Audit,
     ) -> None:
         self._path = path
         self._approver = approver
@@ -82,6 +86,8 @@ class SettingsInForce:
         self._wanted = wanted
         self._read = read
         self._looking = anyio.Lock()
+        self._putting = anyio.Lock()
+        self._audit = audit
         self._ask = ask
         self._changed = changed
         self.problem: str | None = None
@@ -127,22 +133,26 @@ class SettingsInForce:
                     _log.error("config.toml was changed and is not in force: %s", error)
                 self.problem = error.failure.message
                 return
+            port = wanted.daemon_port or self._settings.now.daemon_port
+            try:
+                await self._put_in_force(msgspec.structs.replace(wanted, daemon_port=port))
+            except AileronError as error:  # not on record, and so not in force: the next check tries again
+                self.problem = error.failure.message
+                return
             self._read = read  # from before it was read: later changes are noticed at the next check
             self.problem = None
-            self._wanted = msgspec.structs.replace(
-                wanted, daemon_port=wanted.daemon_port or self._settings.now.daemon_port
-            )
-            agreed = self._settings.now.consented() if self._approver.is_hinted else None
-            self._put_in_force(agreed)
             if self._consent_checks.settings_waiting:
                 try:
                     await self._ask()
                 except AileronError as error:  # the vault is locked: the question follows when it is open
                     _log.info("settings are not asked about yet: %s", error)
 
-    def agreed(self, values: dict[str, Any]) -> bool:
-        """Put approved values of `Settings.consented` in force. Return False if some take effect only at the next start."""
-        self._put_in_force(values)
+    async def agreed(self, values: dict[str, Any]) -> bool:
+        """Put approved values of `Settings.consented` in force. Return False if some take effect only at the next start.
+
+        Raises AileronError(internal_error) if the change cannot be recorded.
+        """
+        await self._put_in_force(self._wanted, values)
         return self._settings.now.consented() == values
 
     async def serve(self) -> None:
@@ -151,10 +161,20 @@ class SettingsInForce:
             await anyio.sleep(LOOK_S)
             await self.look()
 
-    def _put_in_force(self, agreed: dict[str, Any] | None) -> None:
-        new = self._wanted if agreed is None else self._wanted.with_consented(agreed)
-        new = msgspec.structs.replace(new, **{name: getattr(self._settings.now, name) for name in _FIELDS_AT_START})
-        self._consent_checks.take_up(in_force=new, wanted=self._wanted)
-        self._settings.now = new
-        self._changed(new)
-        _log.info("config.toml was taken up")
+    async def _put_in_force(self, wanted: Settings, approved: dict[str, Any] | None = None) -> None:
+        """Put the settings of config.toml in force, after recording which ones change. `approved` are values that a person
+        approved now; without them, the values that were approved earlier stay.
+        """
+        async with self._putting:
+            now = self._settings.now
+            if approved is None and self._approver.is_hinted:
+                approved = now.consented()
+            new = wanted if approved is None else wanted.with_consented(approved)
+            new = msgspec.structs.replace(new, **{name: getattr(now, name) for name in _FIELDS_AT_START})
+            if changed := new.differences(now):
+                await self._audit.note(SettingsChanged(settings=changed, digest=new.digest()))
+            self._wanted = wanted
+            self._consent_checks.take_up(in_force=new, wanted=wanted)
+            self._settings.now = new
+            self._changed(new)
+            _log.info("config.toml was taken up")

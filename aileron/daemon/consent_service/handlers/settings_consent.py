@@ -6,7 +6,7 @@ up (settings.py), the copy of the approved settings (approved_settings.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, ClassVar
 
 import anyio.to_thread
@@ -34,7 +34,7 @@ class SettingsHandler(ConsentHandler[SettingsConsent]):
         store: ConsentStore,
         consent_checks: ConsentChecks,
         approved: ApprovedSettings,
-        take_up: Callable[[dict[str, Any]], bool],
+        take_up: Callable[[dict[str, Any]], Awaitable[bool]],
     ) -> None:
         self._store = store
         self._approved = approved
@@ -49,5 +49,5 @@ class SettingsHandler(ConsentHandler[SettingsConsent]):
         """Store the consent, write the copy that the daemon starts with, and put the settings in force."""
         await self._store.put(ConsentKind.SETTINGS, SETTINGS, settings_digest(subject.after), row.id)
         await anyio.to_thread.run_sync(self._approved.write, subject.after)
-        is_whole = self._take_up(subject.after)
+        is_whole = await self._take_up(subject.after)
         return SettingsApproved(settings=subject.after, restart=not is_whole)
