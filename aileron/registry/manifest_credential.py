@@ -152,9 +152,9 @@ def parse_credential(
         scope=table.string("scope"),
         logins=_logins(table, kind, hosts, allow_unbound),
         commands=_commands(table),
-        aws=_signing(table, kind, "aws", "aws_sigv4", partial(parse_aws, allow_unbound=allow_unbound)),
-        hmac=_signing(table, kind, "hmac", "hmac", parse_hmac),
-        token=_signing(table, kind, "oauth2_client", "oauth2_client", parse_token_grant),
+        aws=_own_table(table, kind, "aws", "aws_sigv4", partial(parse_aws, allow_unbound=allow_unbound)),
+        hmac=_own_table(table, kind, "hmac", "hmac", parse_hmac),
+        token=_own_table(table, kind, "oauth2_client", "oauth2_client", parse_token_grant),
         **wire,
     )
     if need.logins:
@@ -235,7 +235,7 @@ def _check_logins(table: Table, need: CredentialNeed, imports: frozenset[HostFun
 _T = TypeVar("_T")
 
 
-def _signing(table: Table, kind: str, key: str, of: CredentialKind, parse: Callable[[Table], _T]) -> _T | UnsetType:
+def _own_table(table: Table, kind: str, key: str, of: CredentialKind, parse: Callable[[Table], _T]) -> _T | UnsetType:
     """Parse the table `key`, which must be present for the credential kind `of` and absent for all other kinds."""
     if (kind == of) != (key in table):
         raise table.refuse("kind", f'kind = "{of}" and [capabilities.credential.{key}] must be used together')
