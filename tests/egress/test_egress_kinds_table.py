@@ -2,24 +2,42 @@
 
 from __future__ import annotations
 
-from typing import get_args
+from typing import Final, get_args
 
+import msgspec
 import pytest
 
+from aileron.connector_tests.fake_credentials import fake_credential
+from aileron.egress import EgressRequest
+from aileron.egress.headers import Field, field_key
 from aileron.egress.inject import KINDS, RENEWABLE, LentCredential, check_query, inject, needles_for, reserved_fields
 from aileron.egress.outgoing import Outgoing
-from aileron.egress.refusal import RefusedError
+from aileron.egress.refusal import Reason, RefusedError
+from aileron.egress.rules import AllowedRequest, admit
+from aileron.egress.signing.digest import Challenge, Round
 from aileron.egress.url import parse_url
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.manifest import CredentialKind
 from aileron.model.names import HostPort
-from aileron.model.plan import CredentialUse
+from aileron.model.plan import CredentialUse, Grant
+from aileron.model.request_signing import AwsScope, HmacTemplate
 from aileron.model.secret import Secret
 from tests.egress.conftest import need, use
 
 ALL: tuple[CredentialKind, ...] = get_args(CredentialKind)
 SECRET = b"sesame-/0123456789abcdef"
 HANDSHAKE = (("Connection", "Upgrade"), ("Upgrade", "websocket"))
+URL: Final = "https://h/"
+DECLARED: Final[dict[CredentialKind, CredentialUse]] = {
+    "api_key": use(header="X-Api-Key", format="{key}"),
+    "aws_sigv4": use("aws_sigv4", aws=AwsScope(region="r", service="sns")),
+    "hmac": use("hmac", hmac=HmacTemplate(message="{time}", headers=(("X-Time", "{time}"), ("X-Sign", "{signature}")))),
+}
+"""Uses of the kinds that a manifest declares more of than the kind."""
+NO_FIELD: Final = {"mtls": "a certificate is no part of a request", "login": "no request can carry it"}
+"""Kinds that add no field, with the reason."""
+REPLACED: Final = {"aws_sigv4": {"x-amz-date"}}
+"""Fields that a kind takes out of the connector's request instead of refusing them, because client libraries set them."""
 
 
 def test_every_kind_is_in_the_table() -> None:
@@ -38,6 +56,47 @@ def test_each_kind_says_which_fields_and_parameters_are_reserved(kind: Credentia
             check_query(need(kind), parse_url("https://h/?access_token=mine"))
     else:
         check_query(need(kind), parse_url("https://h/?access_token=mine"))
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_a_connector_can_set_no_field_that_its_credential_adds_or_changes(kind: CredentialKind) -> None:
+    """A server could take the connector's own field for the credential. Without a credential the field is sent."""
+    added = _added_by(kind)
+
+    assert (added == set()) == (kind in NO_FIELD)
+    for name in added:
+        own = (name, "mine")
+        assert own in _admitted(None, own).fields
+        if name in REPLACED.get(kind, set()):
+            assert own not in _admitted(_use_of(kind), own).fields
+            continue
+        with pytest.raises(RefusedError) as caught:
+            _admitted(_use_of(kind), own)
+        assert caught.value.reason is Reason.HEADER_CREDENTIAL
+
+
+def _use_of(kind: CredentialKind) -> CredentialUse:
+    return DECLARED.get(kind) or use(kind)
+
+
+def _admitted(credential: CredentialUse | None, *fields: Field) -> AllowedRequest:
+    """Return a plain request with these fields, as the rules let it through."""
+    named = None if credential is None else credential.need.kind
+    request = EgressRequest("GET", URL, fields, named)
+    return admit(parse_url(URL), request, Grant(hosts=(HostPort("h", 443),), credential=credential))
+
+
+def _added_by(kind: CredentialKind) -> set[str]:
+    """Return the `field_key`s of the fields of a plain request that a made-up credential of this kind adds or changes."""
+    if kind == "login":
+        return set()
+    credential = _use_of(kind)
+    allowed = _admitted(credential, ("Accept", "*/*"))
+    lent = msgspec.structs.replace(
+        fake_credential(credential.need), round=Round.first(Challenge(realm="a door", nonce="n"))
+    )
+    made = inject(credential, lent, Outgoing(allowed.method, allowed.url, allowed.fields))
+    return {field_key(name) for name, _value in set(allowed.fields) ^ set(made.request.fields)}
 
 
 @pytest.mark.parametrize("kind", [kind for kind in ALL if kind != "mtls"])

@@ -14,7 +14,7 @@ from __future__ import annotations
 import base64
 from typing import Final
 
-from aileron.egress.credentials.kind import Kind
+from aileron.egress.credentials.kind import Kind, authorization_field
 from aileron.egress.credentials.lent import LentCredential, check_username_of, plain_roots, sendable, unusable
 from aileron.egress.headers import is_field_value
 from aileron.egress.outgoing import Injection, Outgoing
@@ -65,5 +65,5 @@ def _query(_need: CredentialNeed) -> frozenset[str]:
     return frozenset({_BESIDE_A_BEARER})
 
 
-BASIC: Final = Kind(put=_basic, roots=_basic_roots)
-BEARER: Final = Kind(put=_bearer, parameters=_query, on_refusal="renew")
+BASIC: Final = Kind(put=_basic, reserved=authorization_field, roots=_basic_roots)
+BEARER: Final = Kind(put=_bearer, reserved=authorization_field, parameters=_query, on_refusal="renew")

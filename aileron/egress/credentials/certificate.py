@@ -52,4 +52,4 @@ def _check_url(_need: CredentialNeed, url: Url, _is_read_only: bool) -> None:
         )
 
 
-MTLS: Final = Kind(put=_put, roots=_nothing_sent, reserved=_nothing_reserved, check_url=_check_url)
+MTLS: Final = Kind(put=_put, reserved=_nothing_reserved, roots=_nothing_sent, check_url=_check_url)

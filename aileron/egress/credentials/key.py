@@ -115,8 +115,8 @@ def _held_bytes(need: CredentialNeed, _url: Url, _fields: Sequence[Field]) -> in
 
 API_KEY: Final = Kind(
     put=_put,
-    roots=_roots,
     reserved=_reserved,
+    roots=_roots,
     parameters=own_parameters,
     check_used=_check_used,
     check_url=_check_url,

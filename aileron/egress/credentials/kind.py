@@ -1,7 +1,8 @@
 """The properties of a kind of credential in egress. Each kind is one value, so that a new kind is added in one place.
 
-Pure. Each field of `Kind` belongs to a step (rules.py, engine.py), and its default is what most kinds need. All fields
-but `put` and `roots` deal with the declaration (`CredentialNeed`), before anything is lent.
+Pure. Each field of `Kind` belongs to a step (rules.py, engine.py). A default is what a kind needs that does nothing at that
+step; what is reserved has none, because a kind that forgot it would let a connector set its own field beside the
+credential. All fields but `put` and `roots` deal with the declaration (`CredentialNeed`), before anything is lent.
 
 Not here: the kinds (key.py, authorization.py, signatures.py, certificate.py, login.py).
 """
@@ -20,7 +21,7 @@ from aileron.egress.url import Url
 from aileron.model.manifest import CredentialNeed
 from aileron.model.plan import CredentialUse
 
-__all__ = ["Kind", "OnRefusal"]
+__all__ = ["Kind", "OnRefusal", "authorization_field"]
 
 AnswerFields: TypeAlias = tuple[tuple[bytes, bytes], ...]
 OnRefusal: TypeAlias = Literal["relay", "renew", "answer", "explain"]
@@ -30,7 +31,8 @@ that says how to fix it (signing/refused.py).
 """
 
 
-def _authorization(_need: CredentialNeed) -> frozenset[str]:
+def authorization_field(_need: CredentialNeed) -> frozenset[str]:
+    """Return what a kind reserves that is sent in `Authorization`, whatever the manifest declares."""
     return frozenset({"authorization"})
 
 
@@ -71,10 +73,10 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     """Function that returns the request with the lent credential in it. Raises AileronError(binding_failed) if the secret
     cannot be sent as this kind.
     """
+    reserved: Callable[[CredentialNeed], frozenset[str]]
+    """Function that returns the `field_key`s that a connector must not set in addition to the credential."""
     roots: Callable[[LentCredential], frozenset[bytes]] = plain_roots
     """Function that returns the secrets to search responses for. It leaves out secrets that `put` would refuse."""
-    reserved: Callable[[CredentialNeed], frozenset[str]] = _authorization
-    """Function that returns the `field_key`s that a connector must not set in addition to the credential."""
     parameters: Callable[[CredentialNeed], frozenset[str]] = _none
     """Function that returns the query parameters that a connector must not set, because a server could take them for
     the credential.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from aileron.egress.credentials.kind import Kind
+from aileron.egress.credentials.kind import Kind, authorization_field
 from aileron.egress.credentials.lent import LentCredential, unusable
 from aileron.egress.outgoing import Injection, Outgoing
 from aileron.egress.refusal import Reason, RefusedError
@@ -28,4 +28,4 @@ def _put(use: CredentialUse, lent: LentCredential, _request: Outgoing) -> Inject
     raise unusable(use, lent, "is of kind login, which is no credential of an HTTP request")
 
 
-LOGIN: Final = Kind(put=_put, check_used=_check_used)
+LOGIN: Final = Kind(put=_put, reserved=authorization_field, check_used=_check_used)

@@ -22,7 +22,7 @@ from typing import Final
 from msgspec import UNSET
 
 from aileron.egress.credentials.key import NEVER_A_CREDENTIAL
-from aileron.egress.credentials.kind import Kind
+from aileron.egress.credentials.kind import Kind, authorization_field
 from aileron.egress.credentials.lent import LentCredential, check_username_of, plain_roots, unusable
 from aileron.egress.headers import TOKEN, Field, field_key, is_field_value
 from aileron.egress.held import REPEATED_BYTES, SIGNED_BYTES
@@ -155,6 +155,7 @@ def _held_for_digest(_need: CredentialNeed, _url: Url, _fields: Sequence[Field])
 
 AWS_SIGV4: Final = Kind(
     put=_put_aws,
+    reserved=authorization_field,
     roots=_aws_roots,
     check_url=_check_aws,
     own_fields=_without_placeholder,
@@ -165,6 +166,7 @@ AWS_SIGV4: Final = Kind(
 HMAC: Final = Kind(put=_put_hmac, reserved=_hmac_fields, held_bytes=_held_for_hmac, on_refusal="explain")
 DIGEST: Final = Kind(
     put=_put_digest,
+    reserved=authorization_field,
     check_used=_no_handshake,
     held_bytes=_held_for_digest,
     relayed=without_proof,
