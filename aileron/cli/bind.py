@@ -273,12 +273,11 @@ def bind(supervisor: Supervisor, wanted: BindRequest, given: BindOptions) -> int
     if wanted.kind == "oauth2" and given.secret is None and given.source is None:
         how = fitting(wanted, given.how)
         return sign_in(supervisor, wanted.connector, name, how, finish, username=given.username)
-    username = given.username
+    rule, username = wanted.username, given.username
     if username is None and (wanted.needs_username or wanted.logins):
-        username = ask("User name")
+        username = ask("User name" if rule is None else rule.words)
     has_secret = given.secret is not None or given.source is not None
     secret = None if has_secret or wanted.stores != "private_key" else _typed(wanted)
-    rule = wanted.username
     if username is None and rule is not None and not has_secret and not _says_who(wanted, secret):
         username = ask(rule.words)
     details = given.details
