@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import get_args, get_type_hints
+from typing import NamedTuple, get_args, get_type_hints
 
 import pytest
 
@@ -18,20 +19,30 @@ from tests.support.plain_host import ROOT
 FOUND = re.compile(
     r'^([\w/]+\.py):\d+: error: Argument 1 to "assert_never" has incompatible type "([^"]+)"', re.MULTILINE
 )
-NEW = (
-    ("aileron/model/effect.py", '    PAY = "pay"\n', '    LEND = "lend"\n'),
-    ("aileron/model/consent.py", '    HOST = "host"\n', '    LOAN = "loan"\n'),
-    ("aileron/model/consent.py", "    | HostConsent\n", "    | LoanConsent\n"),
-    ("aileron/model/manifest.py", 'CredentialKind = Literal["api_key"', ', "kerberos"'),
-    ("aileron/model/login.py", 'LoginProtocol = Literal["smtp"', ', "ldap"'),
-)
-"""Closed types: the module of each, a text that ends with a member, and the new member that is added after it."""
 LOAN = '''
 class LoanConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="loan"):
     """The approval of a loan."""
 
 
 '''
+
+
+class _Added(NamedTuple):
+    """A member added to the closed type `name` of a module: the text after its last member, and before its definition."""
+
+    module: str
+    name: str
+    after: str
+    before: str = ""
+
+
+NEW = (
+    _Added("aileron/model/effect.py", "Effect", '\n    LEND = "lend"'),
+    _Added("aileron/model/consent.py", "ConsentKind", '\n    LOAN = "loan"'),
+    _Added("aileron/model/consent.py", "Subject", " | LoanConsent", before=LOAN),
+    _Added("aileron/model/manifest.py", "CredentialKind", ', "kerberos"'),
+    _Added("aileron/model/login.py", "LoginProtocol", ', "ldap"'),
+)
 PLACES = {
     "Literal[Effect.LEND]": {"aileron/model/effect.py", "aileron/importing/effects.py"},
     "Literal[ConsentKind.LOAN]": {"aileron/model/consent.py", "aileron/cli/commands/done.py"},
@@ -88,10 +99,30 @@ def _is_concerned(path: Path) -> bool:
 
 def _extended(name: str, source: str) -> str:
     """Return a module's source with a new member of each closed type that it defines."""
-    for _, last, new in [added for added in NEW if added[0] == name]:
-        assert source.count(last) == 1
-        source = source.replace(last, last + new)
-    return source.replace("\n\nSubject = (", f"\n{LOAN}Subject = (")
+    for added in [added for added in NEW if added.module == name]:
+        definition, last = _definition(source, added.name)
+        lines = source.encode().splitlines(keepends=True)
+        start = len(b"".join(lines[: definition.lineno - 1]))
+        assert last.end_lineno is not None
+        assert last.end_col_offset is not None
+        end = len(b"".join(lines[: last.end_lineno - 1])) + last.end_col_offset
+        data = b"".join(lines)
+        source = (data[:start] + added.before.encode() + data[start:end] + added.after.encode() + data[end:]).decode()
+    return source
+
+
+def _definition(source: str, name: str) -> tuple[ast.stmt, ast.stmt | ast.expr]:
+    """Return the definition of the closed type `name`, an enumeration or an alias, and what ends with its last member."""
+    for statement in ast.parse(source).body:
+        match statement:
+            case ast.ClassDef(body=body) if statement.name == name:
+                return statement, [member for member in body if isinstance(member, ast.Assign)][-1]
+            case ast.Assign(targets=[ast.Name(id=found)], value=ast.Subscript(slice=ast.Tuple(elts=members))):
+                if found == name:
+                    return statement, members[-1]
+            case ast.Assign(targets=[ast.Name(id=found)], value=union) if found == name:
+                return statement, union
+    raise AssertionError(f"{name} is no class or alias at the top of its module any more: say here where it is")
 
 
 def test_each_kind_of_consent_has_a_subject() -> None:
