@@ -1,15 +1,14 @@
 """Bindings: which secret serves which connector, as the user decided.
 
 A binding has a name (`KIND/SERVICE/IDENTITY`), one connector, one stored secret and the reach that it was approved for. It
-also has a user name for `basic` and `login`, the provider's grant for a sign-in, and for a login the details that its protocol
-needs. No part of a binding is secret, and this module needs no key. Pure; the values may come from a file that anybody wrote,
-so each value is checked completely, and in the same way as when the user creates a binding.
+also has a user name for the kinds that have one, the provider's grant for a sign-in, and for a login the details that its
+protocol needs. No part of a binding is secret, and this module needs no key. Pure; the values may come from a file that
+anybody wrote, so each value is checked completely, and in the same way as when the user creates a binding.
 
 Rules
 - A binding serves exactly one connector, by its full name, and one kind of credential. There is no best match and no wildcard.
 - The reach of a binding is stored as it was approved: sorted and without duplicates, so that the same reach has one spelling.
-- `basic` and `digest` need a user name without a colon (RFC 7617, section 2; RFC 7616, section 4), and `login` needs one that
-  may have a colon; a sign-in that logs in has a user name from the provider or the user. The other kinds have no user name.
+- A user name follows the rules of its kind (model/username.py). A sign-in that logs in has one from the provider or the user.
 - A login has only the details that its protocols ask for, and an ssh server must have a known key.
 - No field holds a character that a reader cannot see.
 

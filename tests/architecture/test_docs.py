@@ -30,12 +30,14 @@ from aileron.daemon.runner import MAX_RUNS
 from aileron.egress import Reason
 from aileron.home import Home
 from aileron.ingress import server
+from aileron.model.credential_kind import CREDENTIAL_KINDS
 from aileron.model.document import Field
 from aileron.model.effect import Effect
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.invocation import Scope
 from aileron.model.outcome import RunStatus
 from aileron.model.plan import Budget
+from aileron.model.username import has_username
 from aileron.registry.manifest import SCHEMA as CONNECTOR_SCHEMA
 from aileron_sandbox.frames import FromJail, ToJail
 from aileron_sandbox.policy import Policy
@@ -101,11 +103,12 @@ def messages() -> list[str]:
     return [message.__struct_config__.tag for union in (ToJail, FromJail) for message in union.__args__]
 
 
-NAMED = [
+NAMED: list[tuple[str, str, list[str]]] = [
     ("frame", "frames.md", messages()),
     ("effect", "action-file.md", [effect.value for effect in Effect]),
     ("event", "audit-events.md", list(EVENT_TYPES)),
     ("refusal", "egress.md", [reason.value for reason in Reason]),
+    ("kind of credential", "egress.md", list(CREDENTIAL_KINDS)),
     ("key of a manifest", "connector-manifest.md", list(keys_of(CONNECTOR_SCHEMA))),
     ("key of a case", "connector-cases.md", list(keys_of(CASES_SCHEMA))),
     ("key of an action", "action-file.md", list(keys_of(ACTION_SCHEMA))),
@@ -127,6 +130,23 @@ def test_every_name_in_the_code_has_an_entry_on_its_page() -> None:
 
     assert all(names for _, _, names in NAMED)
     assert missing == []
+
+
+# Kinds of credential
+
+
+def test_the_page_about_bindings_has_a_row_for_each_kind_of_credential() -> None:
+    """A person sees there what is sent, and what to bind."""
+    assert sorted(bare(row[0]) for row in table(page("bindings.md"), "Kinds")) == sorted(CREDENTIAL_KINDS)
+
+
+def test_the_pages_name_all_kinds_that_have_a_user_name() -> None:
+    """A sign-in has a user name only if it logs in, so `oauth2` may stand there too."""
+    (row,) = [line for line in page("cli.md").splitlines() if line.startswith("| `aileron binding setup ")]
+    ((_, of_file),) = [row for row in table(page("vault-format.md"), "Bindings") if bare(row[0]) == "username"]
+    for text in (row.partition("`--username USER` (")[2].partition("`--secret")[0], of_file):
+        named = {kind for kind in CREDENTIAL_KINDS if f"`{kind}`" in text}
+        assert named - {"oauth2"} == set(filter(has_username, CREDENTIAL_KINDS)), text
 
 
 # The command line

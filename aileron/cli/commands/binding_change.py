@@ -25,7 +25,14 @@ from aileron.model.visible import visible
 __all__ = ["reauthorize", "rebind", "revoke", "setup"]
 
 
-_Username = Annotated[str | None, Option("--username", metavar="USER", help="User name, for kinds basic and login.")]
+_Username = Annotated[
+    str | None,
+    Option(
+        "--username",
+        metavar="USER",
+        help="User name, or ID of a key, if the kind has one; for a sign-in, who logs in with it.",
+    ),
+]
 _Secret = Annotated[
     str | None,
     Option(
