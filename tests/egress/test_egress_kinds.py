@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable
+from typing import Final
 
 import pytest
 
 from aileron.egress.scrub import ENCODINGS
+from aileron.model.credential_kind import CREDENTIAL_KINDS
 from aileron.model.plan import CredentialUse
 from tests.egress.conftest import World, reason_of, use
 from tests.support.upstream import Script, Upstream, answer
@@ -27,6 +29,14 @@ KINDS = {
     "api_key in the query": (use(query="key"), None),
     "basic": (use("basic"), ("Authorization", BASIC)),
 }
+ELSEWHERE: Final = {
+    "aws_sigv4": "its secret is not sent: test_egress_aws_wire.py",
+    "hmac": "its secret is not sent: test_egress_hmac.py",
+    "digest": "its secret is not sent, and it answers a challenge: test_egress_digest.py",
+    "mtls": "it is not in the request: test_egress_certificates.py",
+    "login": "no request can carry it: test_egress_logins.py",
+}
+"""Kinds that are left out here, with the reason and the file that tests them."""
 
 Kind = tuple[CredentialUse, tuple[str, str] | None]
 
@@ -36,6 +46,13 @@ def kind(request: pytest.FixtureRequest, world: World) -> Kind:
     """Return each kind, with its secret in the vault."""
     world.vault.secret, world.vault.username = SECRET, "ann"
     return KINDS[request.param]
+
+
+def test_every_kind_is_tested_here_or_elsewhere() -> None:
+    """A new kind is added to one of the tables above."""
+    here = [credential.need.kind for credential, _field in KINDS.values()]
+    assert sorted({*here, *ELSEWHERE}) == sorted(CREDENTIAL_KINDS)
+    assert set(here) & set(ELSEWHERE) == set()
 
 
 async def test_each_kind_of_credential_is_sent_exactly_once(
