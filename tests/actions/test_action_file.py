@@ -48,7 +48,7 @@ def refusal(text: str) -> str:
 
 
 def test_a_whole_file_is_read(action_text: Text) -> None:
-    """Every field arrives, and the body is everything after the fence, unchanged."""
+    """Each field becomes a value, and the body is everything after the frontmatter, unchanged."""
     action = parse(action_text())
 
     assert (action.name, action.version, action.intent) == ("send-email", "1.2.0", "send an email")
@@ -69,7 +69,7 @@ def test_a_whole_file_is_read(action_text: Text) -> None:
 
 
 def test_a_minimal_file_is_enough() -> None:
-    """Source, inputs and approval may be missing: by default a step is never retried and no approval is required."""
+    """The defaults: no source, no inputs, no approval, and a step that is never retried."""
     action = parse(
         '+++\nname = "a"\nversion = "0.0.0-dev"\n[match]\nintent = "x"\n[[requires.connectors]]\n'
         f'name = "hub://a/b"\nversion = "1.0.0"\nhash = "{PIN}"\ncapabilities = ["go"]\n'
@@ -81,7 +81,7 @@ def test_a_minimal_file_is_enough() -> None:
 
 
 def test_the_digest_covers_every_byte(action_text: Text) -> None:
-    """Changing the prose, a comment or a line end makes another file."""
+    """A changed description, comment or line ending gives another digest."""
     texts = [
         action_text(),
         action_text(("Sends it.", "Sends it!")),
@@ -197,8 +197,8 @@ def test_a_preview_is_read(action_text: Text) -> None:
     assert action.preview.multiline == {"First"}
 
 
-def test_an_action_without_a_preview_has_none(action_text: Text) -> None:
-    """The action is not held either."""
+def test_an_action_has_no_preview_and_no_hold_by_default(action_text: Text) -> None:
+    """The file leaves both keys out."""
     assert parse(action_text()).preview is None
     assert parse(action_text()).approval.undo_window_s == 0
 
@@ -279,7 +279,7 @@ def test_a_mistake_in_a_preview_is_reported_with_its_line(action_text: Text, old
 
 
 def test_a_preview_has_1_to_32_lines(action_text: Text) -> None:
-    """A preview with no line shows nothing, and nobody reads more than a screen."""
+    """An empty preview would show nothing, and a longer one would not fit on a screen."""
     start = RENDER.index("To =")
     for count, is_fine in ((0, False), (1, True), (32, True), (33, False)):
         lines = "\n".join(f'"line {number}" = "a.{number}"' for number in range(count)) + "\n"
@@ -292,9 +292,7 @@ def test_a_preview_has_1_to_32_lines(action_text: Text) -> None:
 
 
 def test_the_connector_of_a_preview_is_not_guessed(action_text: Text) -> None:
-    """The preview of a file with two required connectors must name one; an operation of the same name in the other
-    connector is another operation.
-    """
+    """An action with two required connectors must name the preview's: both could have an operation of that name."""
     second = f'[[requires.connectors]]\nname = "{POST}"\nversion = "1.0.0"\nhash = "{PIN}"\ncapabilities = ["send_email"]\n\n'
     both = (*PREVIEW, ("[match]", second + "[match]"))
     named = f'op = "send_email"\nconnector = "{POST}"'
@@ -322,7 +320,7 @@ def test_a_duplicate_connector_or_step_id_is_refused(action_text: Text, table: s
 
 
 def test_a_duplicate_key_is_refused(action_text: Text) -> None:
-    """The second spelling of a key does not win silently."""
+    """Otherwise the second value of the key would win silently."""
     assert ":3: not TOML" in refusal(action_text(('name = "send-email"\n', 'name = "send-email"\nname = "b"\n')))
 
 
@@ -332,20 +330,20 @@ def test_the_first_line_of_three_pluses_ends_the_frontmatter(action_text: Text) 
 
 
 def test_a_placeholder_is_replaced_by_the_only_installed_pin(action_text: Text) -> None:
-    """Only the hash changes; the rest of the file stays byte for byte."""
+    """Only the hash's placeholder changes; the rest of the file stays byte for byte."""
     bound = bind_placeholders(action_text(UNBOUND), file="a.md", pins=lambda name, version: [OTHER_PIN])
 
     assert bound == action_text((PIN, OTHER_PIN))
     assert parse(bound).connectors[0].hash == OTHER_PIN
 
 
-def test_a_file_without_a_placeholder_is_left_alone(action_text: Text) -> None:
+def test_a_file_without_a_placeholder_stays_unchanged(action_text: Text) -> None:
     """Pins are not looked up for it."""
     assert bind_placeholders(action_text(), file="a.md", pins=lambda name, version: []) == action_text()
 
 
 def test_a_placeholder_with_no_or_several_installed_pins_is_refused(action_text: Text) -> None:
-    """A connector that is not installed is not found; of one that is installed twice, a person decides."""
+    """A person must choose between two installed versions; a connector that is not installed has no pin."""
     with pytest.raises(AileronError, match="is not installed: aileron connector install") as missing:
         bind_placeholders(action_text(UNBOUND), file="a.md", pins=lambda name, version: [])
     with pytest.raises(AileronError, match=f"more than once; write the hash of the one you mean: {PIN}, {OTHER_PIN}"):
@@ -354,8 +352,8 @@ def test_a_placeholder_with_no_or_several_installed_pins_is_refused(action_text:
     assert missing.value.failure.failure_class is FailureClass.NOT_FOUND
 
 
-def test_a_placeholder_outside_a_hash_is_not_bound(action_text: Text) -> None:
-    """A text that quotes the placeholder is not a hash, and Aileron does not guess which place is meant."""
+def test_a_placeholder_outside_a_hash_is_not_replaced(action_text: Text) -> None:
+    """A description may quote the placeholder, so only the value of a hash counts."""
     text = action_text(UNBOUND, ("Sends it.", 'Source has "sha256:bound-at-release".'))
 
     with pytest.raises(AileronError, match="also written outside a connector's hash"):
@@ -363,7 +361,7 @@ def test_a_placeholder_outside_a_hash_is_not_bound(action_text: Text) -> None:
 
 
 def test_the_schema_for_a_model_has_names_types_and_descriptions(action_text: Text) -> None:
-    """The JSON Schema of the inputs says what is required, and allows nothing else."""
+    """The JSON Schema of the inputs also says which are required, and allows no others."""
     assert input_schema(parse(action_text())) == {
         "type": "object",
         "properties": {

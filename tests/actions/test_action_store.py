@@ -50,9 +50,7 @@ def test_an_added_action_is_listed_loaded_and_private(store: ActionStore, tmp_pa
 
 @pytest.mark.abuse_case("T6")
 def test_the_problem_of_a_bad_file_is_kept_short(store: ActionStore, tmp_path: Path, action_text: Text) -> None:
-    """The problem is bounded however much of the file is bad: a person reads the list, and so does every agent that
-    asks for its tools.
-    """
+    """The message has a maximum length however broken the file is, because people and agents read the list."""
     drop(tmp_path, "send-email.md", action_text(('name = "send-email"', f'name = "send-email"\n{"k" * 100_000} = 1')))
     (found,) = store.list_actions()
 
@@ -70,7 +68,7 @@ def test_an_empty_home_lists_nothing(store: ActionStore) -> None:
 def test_a_hand_written_file_works_and_is_read_anew_each_time(
     store: ActionStore, tmp_path: Path, action_text: Text
 ) -> None:
-    """An edit takes effect at the next call, with another digest."""
+    """An edit takes effect at the next request, with another digest."""
     path = drop(tmp_path, "send-email.md", action_text())
     first = store.load("send-email")
     path.write_text(action_text(("Sends it.", "Sends it now.")), encoding="utf-8")
@@ -111,7 +109,7 @@ def test_a_broken_file_is_listed_with_its_problem_and_not_loaded(
 def test_an_invalid_file_in_the_directory_is_shown_as_a_problem(
     store: ActionStore, tmp_path: Path, action_text: Text, name: str, content: bytes | None, problem: str
 ) -> None:
-    """Every file in the directory is listed, and a listing never prints a name that it cannot show."""
+    """Every file in the directory is listed, and unprintable names are escaped."""
     drop(tmp_path, name, "").write_bytes(action_text().encode() if content is None else content)
     (listed,) = store.list_actions()
 
@@ -120,7 +118,7 @@ def test_an_invalid_file_in_the_directory_is_shown_as_a_problem(
 
 
 def test_links_and_special_files_are_refused(store: ActionStore, tmp_path: Path, action_text: Text) -> None:
-    """A link would let another file decide, and a FIFO would block the daemon."""
+    """The target of a link could be changed by others, and a FIFO would block the daemon."""
     outside = tmp_path / "outside.md"
     outside.write_text(action_text(), encoding="utf-8")
     (tmp_path / "actions").mkdir(mode=0o700)
@@ -150,8 +148,10 @@ def test_a_linked_or_shared_directory_is_refused(store: ActionStore, tmp_path: P
 
 
 @pytest.mark.parametrize("name", ["../send-email", "/etc/passwd", "", ".", "a/b", "a\0b", "A", "x" * 65, "a\n"])
-def test_a_name_cannot_leave_the_directory(store: ActionStore, tmp_path: Path, action_text: Text, name: str) -> None:
-    """A text that is not an action name is not found, for every operation."""
+def test_an_action_name_cannot_lead_out_of_the_directory(
+    store: ActionStore, tmp_path: Path, action_text: Text, name: str
+) -> None:
+    """A text such as `../x` is not found, whatever the operation is."""
     (tmp_path / "send-email.md").write_text(action_text(), encoding="utf-8")
     store.add(action_text())
 
@@ -201,7 +201,7 @@ def test_an_action_cannot_take_the_name_of_one_of_ailerons_tools(
 def test_adding_a_different_text_needs_replace_and_the_same_text_does_not(
     store: ActionStore, action_text: Text
 ) -> None:
-    """The user's file is not overwritten by accident."""
+    """The option prevents overwriting the user's file by accident."""
     store.add(action_text())
     store.add(action_text())
     changed = action_text(("Sends it.", "Sends two."))
@@ -211,8 +211,8 @@ def test_adding_a_different_text_needs_replace_and_the_same_text_does_not(
     assert store.add(changed, replace=True) == store.load("send-email")
 
 
-def test_a_broken_text_is_not_added(store: ActionStore, tmp_path: Path) -> None:
-    """Every text is checked before it reaches the directory."""
+def test_an_invalid_action_file_is_not_added(store: ActionStore, tmp_path: Path) -> None:
+    """Every file is validated before it is written to the directory."""
     with pytest.raises(AileronError, match="the first line is not"):
         store.add("hello")
     assert not (tmp_path / "actions").exists()
@@ -244,7 +244,7 @@ def test_a_disabled_action_loads_but_does_not_run_until_enabled(
 def test_an_unreadable_state_file_stops_every_run(
     store: ActionStore, tmp_path: Path, action_text: Text, content: str
 ) -> None:
-    """An action that the user disabled must not come back because a file is broken."""
+    """The file says which actions are disabled, and a disabled action must not run because the file is broken."""
     store.add(action_text())
     (tmp_path / "action-state.json").write_text(content, encoding="utf-8")
 
@@ -261,7 +261,7 @@ def test_a_missing_action_cannot_be_removed(store: ActionStore) -> None:
 
 
 def test_too_many_files_are_refused(store: ActionStore, tmp_path: Path) -> None:
-    """A directory filled to slow every listing down is an error that names the bound."""
+    """A directory with too many files would slow every listing down; the error names the bound."""
     (tmp_path / "actions").mkdir(mode=0o700)
     for number in range(1001):
         (tmp_path / "actions" / f"a{number}.md").touch()
@@ -273,7 +273,7 @@ def test_too_many_files_are_refused(store: ActionStore, tmp_path: Path) -> None:
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(
     store: ActionStore, tmp_path: Path, action_text: Text, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A full disk keeps the previous file."""
+    """The disk is full: the previous file stays, and no temporary file."""
     store.add(action_text())
 
     def full(descriptor: int, data: object) -> int:
@@ -291,7 +291,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(
 def test_listing_twice_as_many_actions_is_at_most_about_twice_the_work(
     store: ActionStore, tmp_path: Path, action_text: Text
 ) -> None:
-    """Each name is compared with those that share its tool name, not with all: every agent reads a list of a thousand."""
+    """The search for duplicate tool names must not compare all pairs, because every agent lists up to a thousand."""
 
     def steps(count: int) -> int:
         for number in range(count):

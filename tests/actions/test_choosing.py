@@ -117,7 +117,7 @@ def test_a_missing_credential_is_reported_with_the_command_to_bind_one(need: Cre
 
 
 def test_a_read_only_binding_is_mentioned_when_a_writing_one_is_missing() -> None:
-    """Operations that write are not offered the reader, and the message says why: a credential is bound, but only reads."""
+    """Operations that write cannot use a read-only credential, and the message says that one is bound."""
     reader = bound("reader", kind="login", read_only=True)
     database = manifest(credential=CredentialNeed(kind="login", scope="s"), oauth2=None)
 
@@ -150,7 +150,7 @@ def test_an_unknown_credential_name_is_refused_with_the_existing_ones() -> None:
 
 
 def test_a_name_that_matches_two_credentials_is_refused() -> None:
-    """This holds for an identity that two bindings share, and for two names at once."""
+    """Two bindings share the identity, or the caller gives two names at once."""
     archive = bound("home", service="archive")
 
     assert "'home' matches several" in refused("home", mail=[HOME, archive]).message
@@ -158,8 +158,8 @@ def test_a_name_that_matches_two_credentials_is_refused() -> None:
     assert used("oauth2/archive/home", mail=[HOME, archive]) == ["oauth2/archive/home"]
 
 
-def test_one_name_serves_every_connector_that_has_it() -> None:
-    """A name that only one of them has leaves the other's only choice alone."""
+def test_one_given_name_selects_the_credential_of_every_connector_that_has_it() -> None:
+    """A connector without a credential of that name uses its only one."""
     both = manifest(), manifest(POST)
     found = {"mail": [HOME, WORK], "post": [bound("work", service="post"), bound("team", service="post")]}
 
@@ -168,10 +168,8 @@ def test_one_name_serves_every_connector_that_has_it() -> None:
     assert used("home", *both, mail=[HOME, WORK], post=[bound("me", service="post")])[1] == "oauth2/post/me"
 
 
-def test_two_connectors_with_several_credentials_each_take_two_names() -> None:
-    """The connectors share no identity. One name alone leaves the other connector ambiguous, and the failure is about
-    that other one.
-    """
+def test_two_connectors_with_several_credentials_each_need_two_names() -> None:
+    """They share no identity. With only one name, the failure is about the connector that is still ambiguous."""
     both = manifest(), manifest(POST)
     found = {"mail": [HOME, WORK], "post": [bound("team", service="post"), bound("own", service="post")]}
 
@@ -212,7 +210,7 @@ WIDER: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("new", WIDER)
-def test_a_connector_that_asks_for_more_suspends_its_binding(new: str) -> None:
+def test_a_connector_version_that_asks_for_more_suspends_its_binding(new: str) -> None:
     """The failure says what is new and what to do; the version that the binding was approved for still runs."""
     changes, verb = WIDER[new]
     failure = refused(None, manifest(**changes), mail=[HOME])
@@ -231,7 +229,7 @@ def test_a_connector_that_asks_for_more_suspends_its_binding(new: str) -> None:
     ids=str,
 )
 def test_consent_alone_widens_a_credential_without_a_sign_in(change: dict[str, Any]) -> None:
-    """Tokens without a person have no sign-in to repeat, whatever is new. Asking for fewer scopes needs no consent."""
+    """Client credentials need no person at a provider's page. Asking for fewer scopes needs no consent."""
     grant = TokenGrant(
         grant="client_credentials",
         token_url="https://id.example/token",
@@ -251,7 +249,7 @@ def test_consent_alone_widens_a_credential_without_a_sign_in(change: dict[str, A
 
 
 def test_sending_a_credential_in_another_way_suspends_its_binding() -> None:
-    """A key that was sent in one header is not sent in another; the same header passes."""
+    """The new version sends the key in another header; with the same header, nothing changes."""
     before = CredentialNeed(kind="api_key", scope="s")
     after = CredentialNeed(kind="api_key", scope="s", header="X-Key", format="{key}")
     key = bound("home", kind="api_key", reach=Reach.of(manifest(credential=before, oauth2=None)))
@@ -270,7 +268,7 @@ def test_a_connector_that_asks_for_less_keeps_its_binding() -> None:
 
 
 def test_a_binding_without_a_recorded_reach_is_suspended() -> None:
-    """The person binds it anew once, because what it was approved for is not known."""
+    """An old binding does not say what it was approved for, so the person must bind it again once."""
     failure = refused(None, mail=[bound("home", reach=None)])
 
     assert failure.details["setup"] == "aileron binding rebind oauth2/mail/home"
@@ -278,7 +276,7 @@ def test_a_binding_without_a_recorded_reach_is_suspended() -> None:
 
 
 def test_the_reach_is_checked_against_the_version_of_the_step() -> None:
-    """Two versions are installed and one asks for more: an action pinned to the other still runs."""
+    """Two versions are installed and only the newer asks for more: an action pinned to the older one still runs."""
     wider = manifest(POST, hosts=(*HOSTS, HostPort("b.example", 443)))
 
     assert used(None, manifest(), mail=[HOME], post=[bound("home", service="post")])
@@ -286,7 +284,7 @@ def test_the_reach_is_checked_against_the_version_of_the_step() -> None:
 
 
 def test_a_suspended_binding_is_skipped_and_refused_if_named() -> None:
-    """The other binding serves by itself. If the suspended one is named, it is refused, and the other is not taken instead."""
+    """The other binding is used by default. If the suspended one is named, it is refused and not replaced."""
     old = bound("home", reach=None)
 
     assert used(None, mail=[old, WORK]) == ["oauth2/mail/work"]
@@ -294,8 +292,8 @@ def test_a_suspended_binding_is_skipped_and_refused_if_named() -> None:
     assert refused(None, mail=[old, WORK, bound("team")]).details["choices"] == ["oauth2/mail/team", "oauth2/mail/work"]
 
 
-def test_if_all_of_several_bindings_are_suspended_the_choice_comes_first() -> None:
-    """Aileron does not guess which of them to bind anew either."""
+def test_if_all_bindings_are_suspended_the_caller_must_choose_one_first() -> None:
+    """Aileron does not guess which of them the person wants to bind again."""
     both = [bound("home", reach=None), bound("work", reach=None)]
     failure = refused(None, mail=both)
 
@@ -308,18 +306,14 @@ def test_if_all_of_several_bindings_are_suspended_the_choice_comes_first() -> No
 
 
 def test_a_choice_is_offered_only_between_several_usable_credentials() -> None:
-    """A choice is offered neither for no credential or only one, nor for one that serves among suspended ones, nor for
-    suspended ones only.
-    """
+    """Suspended bindings do not count, so there is none between one usable and several suspended ones."""
     for found in ([], [HOME], [HOME, bound("work", reach=None)], [bound("a", reach=None), bound("b", reach=None)]):
         assert offered(mail=found) == ()
     assert [choice.value for choice in offered(mail=[WORK, HOME])] == ["home", "work"]
 
 
 def test_each_offered_value_names_exactly_one_choice() -> None:
-    """The value is an identity if that is unambiguous, and otherwise full names; it never names a connector that the
-    action does not use.
-    """
+    """The value is an identity if that is unambiguous, and the full name otherwise; other connectors are never named."""
     archive = bound("home", service="archive")
     assert [choice.value for choice in offered(mail=[HOME, archive])] == ["oauth2/archive/home", "oauth2/mail/home"]
 
@@ -459,7 +453,7 @@ def test_a_plan_names_the_credential_and_account_it_uses(action_text: Text) -> N
 
 
 def test_naming_the_credential_does_not_change_the_plan(action_text: Text) -> None:
-    """The plan is the same whether the credential was named or is the only one."""
+    """The plan is the same whether the caller names the only credential or not."""
     named, only = (
         planned(action_text(), "home", Vault(mail=[HOME, WORK])),
         planned(action_text(), None, Vault(mail=[HOME])),
@@ -469,7 +463,7 @@ def test_naming_the_credential_does_not_change_the_plan(action_text: Text) -> No
     assert named.args == {"to": "ann"}
 
 
-def test_a_providers_own_endpoints_are_reserved(action_text: Text) -> None:
+def test_a_providers_endpoints_are_closed_to_the_connector(action_text: Text) -> None:
     """All endpoints of the provider are reserved, once each; without a provider none is."""
     provider = msgspec.structs.replace(
         PROVIDER,

@@ -85,7 +85,7 @@ def test_an_unknown_operation_is_refused(action_text: Text) -> None:
 def test_inputs_that_the_operation_does_not_accept_are_refused(
     action_text: Text, operation: Operation, problem: str
 ) -> None:
-    """Inputs that fit no call are refused; an operation that accepts anything accepts them."""
+    """Such inputs fit no call of the operation. One that takes any arguments accepts them."""
     failure = refusal(action_text(), mail(operation)).failure
 
     assert failure.failure_class is FailureClass.INVALID_REQUEST
@@ -126,7 +126,7 @@ def test_a_preview_is_checked_against_its_operation(action_text: Text) -> None:
 def test_a_call_that_the_operation_does_not_accept_is_refused_at_resolve(
     action_text: Text, args: dict[str, Any], problem: str
 ) -> None:
-    """The refusal comes before there is a plan that a person could be asked about, and also where a person edits one."""
+    """The refusal comes before there is a plan, so no person is asked. A person's edits are checked in the same way."""
     good = {"to": "ann", "count": 9}
     found = plan(action_text(), good, mail())
 
@@ -145,7 +145,7 @@ def test_a_call_that_the_operation_does_not_accept_is_refused_at_resolve(
 
 
 def test_an_omitted_argument_that_the_operation_requires_is_reported(action_text: Text) -> None:
-    """The action's input is optional but the operation needs it: the caller can give it."""
+    """The input is optional in the action but required by the operation, so only the caller can fix it."""
     found = mail(without("count", required=True))
 
     with pytest.raises(AileronError, match="argument 'count': missing; the operation needs integer or null"):
@@ -153,8 +153,8 @@ def test_an_omitted_argument_that_the_operation_requires_is_reported(action_text
     assert plan(action_text(), {"to": "ann", "count": 1}, found)
 
 
-def test_a_value_from_an_earlier_step_is_not_checked(action_text: Text) -> None:
-    """The value is not known yet, but its name is."""
+def test_the_type_of_a_value_from_an_earlier_step_is_not_checked(action_text: Text) -> None:
+    """The value is not known yet, but the parameter's name must exist."""
     two = (
         '[[execute]]\nid = "send"',
         '[[execute]]\nid = "find"\nconnector = "github://acme/mail"\nop = "find"\n\n[[execute]]\nid = "send"',
@@ -172,7 +172,7 @@ def test_a_value_from_an_earlier_step_is_not_checked(action_text: Text) -> None:
 
 
 @pytest.mark.parametrize("bound", [(), (HOME, WORK)])
-def test_an_operation_without_a_credential_needs_no_choice(action_text: Text, bound: tuple[Any, ...]) -> None:
+def test_an_operation_that_uses_no_credential_needs_no_choice_of_one(action_text: Text, bound: tuple[Any, ...]) -> None:
     """This holds with no binding and with two. An operation that can name a credential is refused, and a name that the
     caller gives must exist.
     """

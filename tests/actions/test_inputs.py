@@ -69,7 +69,7 @@ def spec_of(text: str) -> InputSpec:
 def test_a_rule_is_shown_to_the_model_as_json_schema(
     declared: Callable[[str], str], lines: str, shown: dict[str, Any]
 ) -> None:
-    """The rule is in the words of the standard, beside type and description; an input with a default is optional."""
+    """Type, description and rule are merged; an input with a default is optional."""
     schema = shaped(input_schema(parse_action(declared(lines), file="a.md")))
 
     assert schema["properties"]["count"] == {**shown, "description": "How many."}
@@ -139,7 +139,7 @@ def test_a_rule_is_shown_to_the_model_as_json_schema(
     ],
 )
 def test_a_rule_that_cannot_be_enforced_is_refused(declared: Callable[[str], str], lines: str, problem: str) -> None:
-    """The refusal has the key and what was expected; every rule that a model sees is enforced."""
+    """Otherwise a model would see a rule that Aileron does not check. The message has the key and what was expected."""
     with pytest.raises(AileronError) as refused:
         spec_of(declared(lines))
 
@@ -164,10 +164,10 @@ def test_a_schema_is_bounded(declared: Callable[[str], str]) -> None:
         ('type = "integer"\nrequired = false', "input 'count' is optional and stands inside a longer text"),
     ],
 )
-def test_only_required_scalar_inputs_may_stand_inside_a_text(
+def test_only_scalar_inputs_with_a_value_can_be_part_of_a_text(
     declared: Callable[[str], str], lines: str, problem: str
 ) -> None:
-    """An input with a default may stand there too."""
+    """An input without a value would leave a hole, so it must be required or have a default."""
     inside = (STEP, 'count = "x ${args.count}"')
     assert problem in refusal_of(parse_action, declared(lines).replace(*inside), file="a.md").message
     assert planned(declared('type = "integer"\ndefault = 3').replace(*inside)).steps[0].args["count"] == "x 3"
@@ -214,10 +214,10 @@ def test_only_required_scalar_inputs_may_stand_inside_a_text(
         ),
     ],
 )
-def test_a_call_is_checked_against_the_rule(
+def test_an_argument_is_checked_against_its_rule(
     declared: Callable[[str], str], lines: str, good: object, bad: object, problem: str
 ) -> None:
-    """The value that fits passes unchanged; the other is bad_input with the rule, and the place inside the value."""
+    """A fitting value passes unchanged; another one is bad_input with the rule and the place inside the value."""
     assert planned(declared(lines), count=good).args["count"] == good
     with pytest.raises(AileronError) as refused:
         planned(declared(lines), count=bad)
@@ -228,7 +228,7 @@ def test_a_call_is_checked_against_the_rule(
 
 
 def test_a_pattern_mismatch_is_explained_with_the_description(declared: Callable[[str], str]) -> None:
-    """The author says in the input's description what to write; a number that is out of bounds needs no such explanation."""
+    """A regular expression says little to a model, so the error quotes the author's description of the input."""
     told = 'type = "string"\npattern = "^[A-Z]{3}$"'
     said = spec_of(declared(told)).description
     for lines, bad, is_told in ((told, "euro", True), ('type = "integer"\nmaximum = 2', 3, False)):
@@ -246,7 +246,7 @@ def test_deeply_nested_arguments_are_refused_without_recursion(declared: Callabl
 
 @pytest.mark.abuse_case("B9")
 def test_a_pattern_takes_time_in_proportion_to_the_text(declared: Callable[[str], str]) -> None:
-    """A pattern that makes a backtracking engine explode takes a time of the same order as a plain one, for the same text."""
+    """The pattern would take a backtracking engine exponential time."""
     text = "a" * 40_000 + "!"
 
     def time_of(pattern: str) -> float:
@@ -336,10 +336,10 @@ def test_rules_are_enforced_as_json_schema_defines(schema: dict[str, Any], value
         ({"items": {"type": "string"}}, {"items": {"type": "string", "maxLength": 1}}, False),
     ],
 )
-def test_a_rule_counts_as_narrower_only_if_that_is_plain(
+def test_a_rule_counts_as_narrower_only_if_every_keyword_is(
     before: dict[str, Any], after: dict[str, Any], is_so: bool
 ) -> None:
-    """The comparison is keyword by keyword; in doubt, a rule counts as wider."""
+    """The comparison is keyword by keyword; an undecidable case counts as wider."""
     assert is_narrower(before, after) is is_so
 
 
@@ -367,7 +367,7 @@ def test_every_value_that_a_narrower_rule_accepts_fits_the_wider_one(
     ],
 )
 def test_a_loosened_rule_needs_consent(declared: Callable[[str], str], before: str, after: str, widens: bool) -> None:
-    """A new or different default needs it too; an agent may write a tighter rule without a person."""
+    """A new or changed default needs consent too; an agent can tighten a rule by itself."""
     old, new = (parse_action(declared(lines), file="a.md") for lines in (before, after))
 
     found = changes(old, new)

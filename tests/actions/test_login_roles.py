@@ -57,7 +57,7 @@ WRITER = bound("writer", read_only=False)
 
 
 def test_each_operation_uses_the_binding_of_its_role() -> None:
-    """The plan says which of them is a reader."""
+    """The plan says which credential is the read-only one."""
     found = used(READER, WRITER)
 
     assert found["reads"] == ("reader", "read_only")
@@ -67,7 +67,7 @@ def test_each_operation_uses_the_binding_of_its_role() -> None:
 
 @pytest.mark.parametrize(("there", "missing"), [(WRITER, " --read-only"), (READER, "")])
 def test_a_missing_role_is_reported_with_the_command_to_bind_it(there: Candidate, missing: str) -> None:
-    """A writer does not stand in for a reader, nor a reader for a writer."""
+    """A writing credential does not replace a read-only one, nor the reverse."""
     with pytest.raises(AileronError) as caught:
         used(there)
 
@@ -79,7 +79,7 @@ def test_a_missing_role_is_reported_with_the_command_to_bind_it(there: Candidate
     assert failure.details.get("read_only") is (True if missing else None)
 
 
-def test_a_choice_between_readers_leaves_out_the_writer() -> None:
+def test_a_choice_between_read_only_credentials_leaves_out_the_writing_one() -> None:
     """The writer serves only operations that write."""
     assert refusal_of(used, READER, OTHER, WRITER).details["choices"] == ["login/db/other", "login/db/reader"]
     assert used(READER, OTHER, WRITER, wanted="other")["reads"] == ("other", "read_only")

@@ -8,7 +8,7 @@ from aileron.actions.merging import difference, merged, merged_closely
 
 
 def test_a_change_on_one_side_is_taken() -> None:
-    """A side that equals the old text needs no comparison."""
+    """A side that equals the old text has no changes, so the other side is the result."""
     assert merged("a\n", "a\n", "b\n") == ("b\n", 0)
     assert merged("a\n", "b\n", "a\n") == ("b\n", 0)
     assert merged("a\n", "b\n", "b\n") == ("b\n", 0)
@@ -30,10 +30,8 @@ def test_a_change_on_one_side_is_taken() -> None:
         ("A 1 b c", "2 b c", None),
     ],
 )
-def test_adjacent_changes_are_both_taken_where_each_line_is_a_fact(mine: str, theirs: str, both: str | None) -> None:
-    """A label that a person put above a description still applies, whatever the description is now. Otherwise it is a
-    conflict.
-    """
+def test_adjacent_changes_are_merged_if_each_line_is_independent(mine: str, theirs: str, both: str | None) -> None:
+    """An author's label and the changed description below it are separate facts of an action file."""
     sides = ("".join(f"{word}\n" for word in text.split()) for text in ("a b c", mine, theirs))
     done = merged_closely(*sides)
 
@@ -41,13 +39,13 @@ def test_adjacent_changes_are_both_taken_where_each_line_is_a_fact(mine: str, th
 
 
 def test_adjacent_changes_in_prose_are_a_conflict() -> None:
-    """Adjacent changes of prose are a conflict, as in every version control system."""
+    """Prose is merged as version control systems do."""
     assert merged("a\nb\n", "A\nb\n", "a\nB\n").conflicts == 1
     assert merged_closely("a\nb\n", "A\nb\n", "a\nB\n") == ("A\nB\n", 0)
 
 
 def test_very_long_texts_are_one_conflict() -> None:
-    """Comparing them line by line could take minutes; both are kept whole, for a person to choose."""
+    """A line-by-line comparison could take minutes, so both texts are kept whole for a person to choose."""
     base, mine, theirs = ("".join(f"{name}{number}\n" for number in range(4000)) for name in "bmt")
 
     text, conflicts = merged(base, mine, theirs)

@@ -67,7 +67,7 @@ def with_inputs(action_text: Text) -> Callable[[str], str]:
     ],
 )
 def test_a_text_is_split_at_its_references(text: str, found: tuple[object, ...]) -> None:
-    """Words stay, and each reference becomes the thing that it names."""
+    """The plain parts stay, and each reference becomes an object that says what it refers to."""
     assert pieces(text) == found
 
 
@@ -100,7 +100,7 @@ def test_a_malformed_reference_is_refused(text: str) -> None:
 
 @given(st.text(alphabet="${}args.find_0-x ", max_size=40))
 def test_the_pieces_join_to_the_original_text(text: str) -> None:
-    """Written out again, the pieces are the text; every other text is refused."""
+    """A text with a malformed reference is refused instead."""
     try:
         found = pieces(text)
     except ValueError:
@@ -132,7 +132,7 @@ def test_only_an_earlier_step_can_be_referenced(with_inputs: Callable[[str], str
 
 
 def test_a_step_cannot_be_called_args(action_text: Text) -> None:
-    """The name stands for the arguments of the call."""
+    """`${args.x}` refers to the call's arguments."""
     with pytest.raises(AileronError, match="step id 'args'"):
         parse_action(action_text(('id = "send"', 'id = "args"')), file="send-email.md")
 
@@ -140,8 +140,8 @@ def test_a_step_cannot_be_called_args(action_text: Text) -> None:
 # Where they come
 
 
-def test_the_plan_lists_each_place_to_fill(with_inputs: Callable[[str], str]) -> None:
-    """Arguments are put in; values of steps stay, each with its place; an omitted argument shifts the places behind it."""
+def test_the_plan_lists_each_place_that_an_earlier_steps_value_fills(with_inputs: Callable[[str], str]) -> None:
+    """Arguments are filled in at once. An omitted optional argument in a list moves the places behind it."""
     inputs = 'id = "${find.messages.0.id}"\nall = ["${args.count}", "a", {"x/~y" = "Re: ${args.to} ${find.subject}"}]'
     plan = planned(with_inputs(inputs), to="${find.id}")
 
@@ -160,7 +160,7 @@ def test_the_plan_lists_each_place_to_fill(with_inputs: Callable[[str], str]) ->
 
 
 def test_edited_arguments_shift_the_places_to_fill(with_inputs: Callable[[str], str]) -> None:
-    """An edited call has the places of its own arguments."""
+    """The places are computed again for the edited arguments."""
     plan = planned(with_inputs('all = ["${args.count}", "${find.id}"]'))
 
     edited = with_args(plan, {"to": "ann", "count": 2}, connectors=Store(manifest()))
@@ -181,7 +181,7 @@ def filled(step: Step, answer: Any) -> Any:
 @pytest.mark.abuse_case("B10")
 @pytest.mark.parametrize("value", ["x", "${args.to}", "${find.id}", 3, 0.5, True, None, [1], {"a": 1}])
 def test_a_whole_value_keeps_its_type_and_is_expanded_once(with_inputs: Callable[[str], str], value: object) -> None:
-    """This holds even for a value that looks like a reference, and the plan itself stays as it was."""
+    """A value that looks like a reference is not expanded again, and the plan itself is not changed."""
     step = planned(with_inputs('id = "${find.messages.0.id}"')).steps[1]
     before = msgspec.to_builtins(step)
 
@@ -190,7 +190,7 @@ def test_a_whole_value_keeps_its_type_and_is_expanded_once(with_inputs: Callable
 
 
 def test_a_value_inside_a_text_is_written_as_text(with_inputs: Callable[[str], str]) -> None:
-    """Numbers and booleans are spelled as in JSON."""
+    """Numbers and booleans have the spelling of JSON."""
     step = planned(with_inputs('subject = "${find.a}, ${find.b}, ${find.c} for ${args.to}"')).steps[1]
 
     assert filled(step, {"a": "x ${find.b}", "b": 2.0, "c": True})["subject"] == "x ${find.b}, 2, true for ann"
@@ -214,7 +214,7 @@ def test_a_value_inside_a_text_is_written_as_text(with_inputs: Callable[[str], s
 def test_a_missing_value_fails_with_a_clear_message(
     with_inputs: Callable[[str], str], inputs: str, answer: object, problem: str
 ) -> None:
-    """The message has the step, the place and the reference, but nothing of the answer."""
+    """The message has the step, the place and the reference, but no data of the earlier step's result."""
     with pytest.raises(AileronError) as refused:
         filled(planned(with_inputs(inputs)).steps[1], answer)
 

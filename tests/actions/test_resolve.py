@@ -116,7 +116,7 @@ def refusal(*args: Any, **more: Any) -> Failure:
 
 
 def test_a_plan_holds_exactly_what_would_be_done(action_text: Text) -> None:
-    """Action, arguments, pin, operation, hosts, limits and approval are all in it, and so in its digest."""
+    """The digest thus covers action, arguments, pin, operation, hosts, limits and approval."""
     found = plan(action_text(), {"to": "ann", "count": 3})
     (step,) = found.steps
 
@@ -153,7 +153,7 @@ def test_a_plan_holds_exactly_what_would_be_done(action_text: Text) -> None:
 def test_a_wrong_argument_is_named_with_what_was_expected(
     action_text: Text, args: dict[str, Any], message: str
 ) -> None:
-    """Values are not coerced and unknown arguments do not pass; the message does not repeat the value."""
+    """Values are not converted and unknown arguments not ignored; the message does not repeat the value."""
     failure = refusal(action_text(), args)
 
     assert (failure.failure_class, failure.boundary) == (FailureClass.BAD_INPUT, Boundary.ACTION)
@@ -169,7 +169,7 @@ def test_all_wrong_arguments_are_reported_at_once(action_text: Text) -> None:
 
 @pytest.mark.abuse_case("T6")
 def test_many_unknown_arguments_are_counted_and_not_listed(action_text: Text) -> None:
-    """A body of a megabyte can name a hundred thousand: neither the response nor the work grows with their number or length."""
+    """A request of a megabyte can have a hundred thousand; neither response nor work grows with them."""
     failure = refusal(action_text(), {"to": "a", **{f"z{number}{'z' * 1000}": 1 for number in range(500)}})
 
     assert len(shaped(failure.details)["arguments"]) == 10
@@ -199,14 +199,14 @@ def test_each_input_type_accepts_only_its_own_values(
 
 
 def test_a_missing_optional_input_leaves_its_key_out(action_text: Text) -> None:
-    """This holds inside tables and arrays too; a given value keeps its type there."""
+    """The key is also left out of nested tables and arrays; a given value keeps its type there."""
     nested = ('count = "${args.count}"', 'count = "${args.count}"\nmany = [1, "${args.count}", {a = "${args.count}"}]')
 
     assert only_step(action_text(nested), {"to": "a"}).args == {"to": "a", "subject": "From a: hello", "many": [1, {}]}
     assert only_step(action_text(nested), {"to": "a", "count": 7}).args["many"] == [1, 7, {"a": 7}]
 
 
-def test_a_value_in_the_file_wins_over_an_argument_of_that_name(action_text: Text) -> None:
+def test_an_argument_cannot_override_a_value_fixed_in_the_file(action_text: Text) -> None:
     """The agent cannot change what the file fixes."""
     assert only_step(action_text(('to = "${args.to}"', 'to = "boss"')), {"to": "eve"}).args["to"] == "boss"
 
@@ -248,9 +248,7 @@ def test_arguments_beyond_one_frame_are_refused(action_text: Text) -> None:
 
 
 def test_an_operation_outside_the_actions_capabilities_is_denied(action_text: Text) -> None:
-    """This is the second gate: the connector has the operation, but the action does not list it. With the operation
-    listed, it may run.
-    """
+    """The connector has the operation, but the action must also list it. With the operation listed, it runs."""
     denied = refusal(action_text(('["send_email"]', '["list_emails"]')), {"to": "a"})
 
     assert (denied.failure_class, denied.boundary) == (FailureClass.CAPABILITY_DENIED, Boundary.ACTION)
@@ -288,7 +286,7 @@ def test_a_connector_that_is_not_installed_is_not_found(action_text: Text) -> No
 
 
 def test_private_and_plain_hosts_need_both_manifest_and_setting(action_text: Text) -> None:
-    """A setting grants no host that the manifest does not name, and the manifest none that the user did not allow."""
+    """A setting alone grants no host, and neither does a manifest alone."""
     settings = Settings(
         egress_private=frozenset({HostPort("nas.lan", 443), HostPort("other.lan", 443)}),
         egress_private_plain=frozenset({HostPort("localhost", 8080), HostPort("localhost", 1)}),
@@ -301,7 +299,7 @@ def test_private_and_plain_hosts_need_both_manifest_and_setting(action_text: Tex
 
 
 def test_a_missing_credential_is_reported_with_the_command(action_text: Text) -> None:
-    """A connector with exactly one binding uses it."""
+    """A connector with exactly one binding uses that one."""
     needy = manifest(credential=BASIC)
     failure = refusal(action_text(), {"to": "a"}, needy)
     bound = only_step(action_text(), {"to": "a"}, needy, vault=Vault(mail=[HOME]))
@@ -313,7 +311,7 @@ def test_a_missing_credential_is_reported_with_the_command(action_text: Text) ->
     assert (bound.grant.credential.binding, bound.grant.credential.need) == (HOME, BASIC)
 
 
-def test_a_binding_of_another_kind_or_connector_does_not_serve(action_text: Text) -> None:
+def test_a_binding_of_another_kind_or_connector_is_not_used(action_text: Text) -> None:
     """A credential is used only for what it was bound for."""
     needy = manifest(credential=BASIC)
 
@@ -335,7 +333,7 @@ def test_one_of_several_bindings_is_never_guessed(action_text: Text) -> None:
 
 
 def test_an_unknown_binding_name_is_refused(action_text: Text) -> None:
-    """A misspelled name falls back neither to the only binding, nor to running without one if none is needed."""
+    """A misspelled name must not fall back to the only binding, or to running without a credential."""
     needy = manifest(credential=BASIC)
 
     for manifests, vault in ((needy, Vault(mail=[HOME])), (manifest(), Vault()), (needy, Vault(mail=[HOME, WORK]))):
@@ -365,7 +363,7 @@ def test_each_connector_of_an_action_has_its_own_binding(action_text: Text) -> N
 
 
 def test_a_step_is_idempotent_only_if_file_and_manifest_say_so(action_text: Text) -> None:
-    """A missing value means no; a connector whose manifest says that its operations are never idempotent has the last word."""
+    """A missing key means no; a manifest that says never overrides the action file."""
     said = action_text(("idempotent = false", "idempotent = true"))
 
     assert not only_step(action_text(("idempotent = false", "")), {"to": "a"}).idempotent
@@ -415,8 +413,8 @@ def test_a_preview_is_a_step_that_only_reads(action_text: Text) -> None:
     assert Plan.from_json(found.to_json()) == found
 
 
-def test_a_preview_by_login_keeps_its_streams_and_reads_as_the_reader(action_text: Text) -> None:
-    """Egress restricts such a stream to reading; the step under approval writes as another role, with its own credential."""
+def test_a_preview_by_login_keeps_its_streams_and_uses_the_read_only_role(action_text: Text) -> None:
+    """Egress restricts these streams to reading; the step under approval uses the writing role and its credential."""
     need = CredentialNeed(kind="login", scope="All", logins=(LoginTarget.parse("postgres://nas.lan:443"),))
     database = manifest(
         credential=need,
@@ -443,7 +441,7 @@ def test_a_preview_by_login_keeps_its_streams_and_reads_as_the_reader(action_tex
 
 
 def test_the_login_details_of_a_binding_are_part_of_the_digest(action_text: Text) -> None:
-    """They are user, database, host key and role. A plan without them, as older ones are, still parses, and differs."""
+    """They are user, database, host key and role. An older plan without them still parses, and has another digest."""
     need = CredentialNeed(kind="login", scope="All", logins=(LoginTarget.parse("postgres://nas.lan:443"),))
     database = manifest(credential=need, imports=frozenset({HostFunction.TCP}))
     logins = [
@@ -466,7 +464,7 @@ def test_the_login_details_of_a_binding_are_part_of_the_digest(action_text: Text
 
 
 def test_a_credential_that_does_not_log_in_has_no_login_in_its_plan(action_text: Text) -> None:
-    """The plan of such a credential therefore has the same digest as ever."""
+    """The plan keeps the digest that it had before logins existed."""
     name = BindingName("basic", "mail", "me")
     plans = [
         plan(
@@ -483,7 +481,7 @@ def test_a_credential_that_does_not_log_in_has_no_login_in_its_plan(action_text:
 
 
 def test_a_preview_gets_no_more_time_than_its_connector(action_text: Text) -> None:
-    """The shorter limit applies."""
+    """The shorter of the two limits applies."""
     short = manifest(limits=LimitsSpec(timeout_s=2))
 
     assert previewed(plan(action_text(*PREVIEW), {"to": "a"}, short)).step.limits.timeout_s == 2
@@ -504,7 +502,7 @@ def test_what_a_preview_reads_and_shows_is_part_of_the_digest(action_text: Text)
 
 
 def test_a_preview_needs_its_connector_and_credential_like_a_step(action_text: Text) -> None:
-    """This holds even if no step uses that connector; everything must be in place before a person is asked."""
+    """Both must exist before a person is asked, even if no step uses that connector."""
     second = (
         f'[[requires.connectors]]\nname = "{POST}"\nversion = "1.2.0"\nhash = "{PIN}"\ncapabilities = ["get_draft"]\n\n'
     )
@@ -529,7 +527,7 @@ def test_a_preview_beyond_one_frame_is_refused(action_text: Text) -> None:
     assert "step 'preview'" in refusal(action_text(*PREVIEW, twice), {"to": "x" * 20_000}).message
 
 
-def test_the_plan_of_a_preview_has_one_step_and_no_approval(action_text: Text) -> None:
+def test_a_previews_own_plan_has_one_step_and_no_approval(action_text: Text) -> None:
     """The plan keeps the action and arguments on record; an action without a preview has no such plan."""
     found = plan(action_text(*PREVIEW), {"to": "ann"})
     reading = preview_plan(found)
@@ -562,7 +560,7 @@ def test_edited_arguments_give_the_plan_of_a_request_with_them(
 
 
 def test_edited_arguments_change_nothing_else(action_text: Text) -> None:
-    """The edit looks nothing up: later content of the file or a binding does not come in."""
+    """The edit reads no file or binding again, so later changes to them do not get into the plan."""
     first = plan(action_text(*PREVIEW), {"to": "ann"}, manifest(credential=BASIC), vault=Vault(mail=[HOME]))
     odd = msgspec.structs.replace(first.steps[0], limits=LimitsSpec(timeout_s=7), idempotent=True)
     edited = with_args(msgspec.structs.replace(first, steps=(odd,)), {"to": "bob"}, connectors=Store(manifest()))
@@ -576,13 +574,13 @@ def test_edited_arguments_change_nothing_else(action_text: Text) -> None:
 
 @pytest.mark.parametrize("args", [{}, {"to": 5}, {"to": "a", "zzz": 1}, {"to": "a", "count": "3"}])
 def test_edited_arguments_are_checked_like_those_of_a_run(action_text: Text, args: dict[str, Any]) -> None:
-    """They are checked against the inputs that the plan's own text declares."""
+    """The rules are those of the action text inside the plan."""
     first = plan(action_text(), {"to": "ann"})
     assert refusal_of(with_args, first, args, connectors=Store(manifest())) == refusal(action_text(), args)
 
 
 def test_edited_arguments_beyond_one_frame_are_refused(action_text: Text) -> None:
-    """An edit is no way around the bound."""
+    """The edit must not bypass the limit on arguments."""
     with pytest.raises(AileronError, match=f"at most {MAX_ARGS_BYTES}"):
         with_args(plan(action_text(), {"to": "ann"}), {"to": "x" * MAX_ARGS_BYTES}, connectors=Store(manifest()))
 
@@ -599,7 +597,7 @@ FORGED = [
 def test_a_plan_that_differs_from_its_own_text_cannot_be_edited(
     action_text: Text, forge: Callable[[Plan], Plan]
 ) -> None:
-    """The result would be put together from two sources; the genuine plan can be edited."""
+    """The result would mix two sources; the control is an unmodified plan."""
     found = plan(action_text(*PREVIEW), {"to": "ann"})
     assert (
         refusal_of(with_args, forge(found), {"to": "bob"}, connectors=Store(manifest())).failure_class
@@ -655,7 +653,7 @@ WRITTEN_BY_OTHERS: dict[str, Callable[[Plan], Plan]] = {
 
 @pytest.mark.parametrize("how", WRITTEN_BY_OTHERS)
 def test_a_forged_plan_does_not_match_its_file(action_text: Text, how: str) -> None:
-    """Every part of an unsigned plan must follow from its file before any of it runs; the genuine plan passes."""
+    """Every part of the unsigned plan is compared with its action file before a preview runs."""
     vault, needy = Vault(mail=[HOME, WORK]), manifest(credential=BASIC)
     store = Store(needy, manifest(POST))
     real = plan(action_text(*PREVIEW), {"to": "ann"}, needy, vault=vault, binding="home")
@@ -670,7 +668,7 @@ def test_a_forged_plan_does_not_match_its_file(action_text: Text, how: str) -> N
 
 
 def test_a_plan_resolved_before_a_setting_changed_is_refused(action_text: Text) -> None:
-    """A preview does not use a withdrawn exception either."""
+    """A preview must not use a host that the user no longer allows."""
     private = Settings(egress_private=frozenset(HOSTS))
     found = plan(action_text(*PREVIEW), {"to": "ann"}, settings=private)
     with pytest.raises(AileronError, match="request the run again"):

@@ -57,7 +57,7 @@ def test_an_invalid_summary_is_refused_with_its_line(action_text: Text, text: st
 
 
 def test_a_preview_label_in_a_summary_is_compared_loosely(action_text: Text) -> None:
-    """Case, spaces, `_` and `-` do not count; without the preview no label has that name."""
+    """Case, spaces, `_` and `-` are ignored. Without a preview, no label has that name."""
     for name in ("In reply to", "in_reply_to", "IN-REPLY-TO"):
         text = f"Answer {{{name}}}"
         assert parse_action(action_text(*PREVIEW, summary(text)), file="a.md").summary == text
@@ -67,7 +67,7 @@ def test_a_preview_label_in_a_summary_is_compared_loosely(action_text: Text) -> 
 
 
 def test_an_optional_argument_needs_no_brackets_if_the_preview_has_it(action_text: Text) -> None:
-    """The card says if the preview was not loaded."""
+    """The preview supplies the value, and the card says if it was not loaded."""
     named = ('"In reply to" = "a.b"', '"count" = "a.b"')
     assert parse_action(action_text(*PREVIEW, named, summary("Send {count}")), file="a.md").summary == "Send {count}"
 
@@ -82,7 +82,7 @@ def test_an_optional_argument_needs_no_brackets_if_the_preview_has_it(action_tex
     ],
 )
 def test_the_effect_of_a_step_comes_from_the_file(action_text: Text, lines: str, does: Effect | None) -> None:
-    """A repeatable step without an effect only reads; the effect of any other is unknown."""
+    """A repeatable step counts as a read if the file states no effect, and any other step as unknown."""
     step = parse_action(action_text(("idempotent = false\n", lines)), file="a.md").steps[0]
 
     assert step.does is does

@@ -177,7 +177,7 @@ CHANGES: list[tuple[str, str, dict[str, bool], dict[str, bool]]] = [
 def test_each_change_widens_or_not_as_listed(
     action_text: Text, old: str, new: str, there: dict[str, bool], back: dict[str, bool]
 ) -> None:
-    """Each change is tried in both directions, and only the changed place is reported."""
+    """The table's rows are tried in both directions, and only the changed place is reported."""
     more = (
         (('"get_draft"]', '"get_draft", "get_drafts"]'),) if "get_drafts" in new and "capab" not in str(there) else ()
     )
@@ -188,7 +188,7 @@ def test_each_change_widens_or_not_as_listed(
 
 
 def test_removing_a_gate_or_a_preview_widens(action_text: Text) -> None:
-    """The preview is removed first, because a gate cannot go before it; a new preview needs consent as well."""
+    """A preview requires an approval, so it is removed first. Adding a preview needs consent as well."""
     whole = read(action_text(*WHOLE))
     start = action_text(*WHOLE).index("[approval.preview]")
     end = action_text(*WHOLE).index("+++\n\n# Send")
@@ -209,7 +209,7 @@ def test_removing_a_gate_or_a_preview_widens(action_text: Text) -> None:
 
 
 def test_reordering_steps_widens(action_text: Text) -> None:
-    """The order of steps can matter."""
+    """The order of effects can matter."""
     text = action_text(*WHOLE)
     moved = text.replace(LOG, "").replace('[[execute]]\nid = "send"', LOG + '[[execute]]\nid = "send"')
 
@@ -217,7 +217,7 @@ def test_reordering_steps_widens(action_text: Text) -> None:
 
 
 def test_reordering_connectors_widens(action_text: Text) -> None:
-    """Connectors stay byte for byte and in order, or a person has to consent."""
+    """Any change of the connectors' text or order needs consent."""
     after = read(action_text(*WHOLE, ("[match]", SECOND + "[match]")))
     before = read(action_text(*WHOLE, ("[[requires.connectors]]", SECOND + "[[requires.connectors]]")))
 
@@ -232,15 +232,15 @@ def test_a_new_file_is_one_change_that_widens(action_text: Text) -> None:
 
 
 def test_a_change_has_the_old_and_the_new_value(action_text: Text) -> None:
-    """The values are in the words of the file."""
+    """Both are spelled as in the file."""
     (change,) = changes(read(action_text(*WHOLE)), read(action_text(*WHOLE, ('"10m"', '"1h"'))))
 
     assert (change.where, change.before, change.after) == ("approval.expires_in (seconds)", "600", "3600")
 
 
 @pytest.mark.parametrize("same", [0, 500, 5000])
-def test_long_texts_are_truncated_and_still_differ(action_text: Text, same: int) -> None:
-    """The difference is shown wherever it is, with a mark that says how much is left out."""
+def test_truncated_texts_of_a_change_still_show_the_difference(action_text: Text, same: int) -> None:
+    """The excerpt is around the difference, and a mark says how much is left out."""
     before = read(action_text(("Sends it.", "x" * same + "before" + "y" * 9000)))
     after = read(action_text(("Sends it.", "x" * same + "after" + "y" * 9000)))
     (change,) = changes(before, after)
@@ -254,8 +254,8 @@ def test_long_texts_are_truncated_and_still_differ(action_text: Text, same: int)
     assert change.before.startswith("(the same for ") == (same > 0)
 
 
-def test_hostile_text_is_kept_as_it_is(action_text: Text) -> None:
-    """Making it visible is the task of the surfaces, for all text alike."""
+def test_hostile_text_is_not_escaped_in_a_change(action_text: Text) -> None:
+    """Every surface escapes text when it displays it."""
     (change,) = changes(read(action_text()), read(action_text(("Sends it.", "Sends\u200d it."))))
 
     assert change.after is not None
@@ -379,16 +379,14 @@ def beside_prose(action: ActionFile) -> bytes:
 
 
 @given(FILES)
-def test_a_file_has_no_changes_against_itself(action: ActionFile) -> None:
-    """Changes are neither reported nor asked about."""
+def test_a_file_compared_with_itself_has_no_changes(action: ActionFile) -> None:
+    """Such a comparison asks for no consent either."""
     assert changes(action, action) == ()
 
 
 @given(FILES, FILES)
 def test_every_difference_in_rules_is_reported(before: ActionFile, after: ActionFile) -> None:
-    """Two files that differ in more than prose have a change outside prose; prose never widens, and both sides of a
-    change differ.
-    """
+    """Prose is text that only a model reads. It never widens, and both sides of a reported change differ."""
     found = changes(before, after)
 
     assert any(not is_prose(change) for change in found) == (beside_prose(before) != beside_prose(after))
@@ -399,7 +397,7 @@ def test_every_difference_in_rules_is_reported(before: ActionFile, after: Action
 
 @given(FILES, FILES, FILES)
 def test_prose_does_not_hide_a_change(before: ActionFile, after: ActionFile, other: ActionFile) -> None:
-    """A change that widens does so whatever prose is around it."""
+    """A widening change is found whatever prose changes at the same time."""
     dressed = msgspec.structs.replace(
         after, version=other.version, source=other.source, intent=other.intent, body=other.body
     )
@@ -411,7 +409,7 @@ def test_prose_does_not_hide_a_change(before: ActionFile, after: ActionFile, oth
 
 @given(FILES, FILES)
 def test_no_change_passes_without_consent_in_both_directions(before: ActionFile, after: ActionFile) -> None:
-    """A change that passes without a person in one direction is asked about in the other."""
+    """Undoing a change that needs no consent does need one, unless only prose changed."""
     found = changes(before, after)
     if any(not is_prose(change) for change in found) and not widens(before, after):
         assert widens(after, before)
@@ -419,7 +417,7 @@ def test_no_change_passes_without_consent_in_both_directions(before: ActionFile,
 
 @given(FILES, FILES, FILES)
 def test_harmless_edits_do_not_add_up(first: ActionFile, second: ActionFile, third: ActionFile) -> None:
-    """Two edits that each do not widen do not widen together."""
+    """Two edits that do not widen cannot be combined into one that does."""
     if not widens(first, second) and not widens(second, third):
         assert not widens(first, third)
 

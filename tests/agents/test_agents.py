@@ -31,7 +31,7 @@ def seen(request: pytest.FixtureRequest) -> Iterator[Seen]:
 
 
 def test_the_conversation_reaches_its_end(seen: Seen) -> None:
-    """The script is followed to the last word, and the agent prints that word and exits with 0."""
+    """The scripted model gets through its whole script; the agent prints the last word and exits with 0."""
     assert seen.model.is_finished, f"{seen.model.problem}\n{seen.ended.out[-3000:]}\n{seen.ended.err[-3000:]}"
     assert seen.ended.code == 0, seen.ended.err[-3000:]
     assert LAST_WORDS in seen.ended.out
@@ -87,7 +87,7 @@ def test_a_connector_error_has_its_class_and_message(seen: Seen) -> None:
 
 
 def test_a_long_result_is_shown_completely_page_by_page(seen: Seen) -> None:
-    """The agents do not cut a page; at most the one word on each border is split in two."""
+    """The agents do not truncate a page; at most one word at each page break is split."""
     shown = "".join(page.text for page in seen.notes.pages)
 
     assert len(seen.notes.pages) > 2
@@ -95,7 +95,7 @@ def test_a_long_result_is_shown_completely_page_by_page(seen: Seen) -> None:
 
 
 def test_an_action_added_during_the_session_can_be_used(seen: Seen) -> None:
-    """Every agent that lists the tools again can use it; the others cannot before their next session."""
+    """Only agents that list the tools again can use it; the others need a new session."""
     if seen.agent.follows:
         assert seen.notes.late is not None, "the new action was never offered"
         assert GREETING in seen.notes.late.text
@@ -105,7 +105,7 @@ def test_an_action_added_during_the_session_can_be_used(seen: Seen) -> None:
 
 
 def test_an_action_disabled_during_the_session_does_not_run(seen: Seen) -> None:
-    """The action is no longer offered. If it still is, the agent or Aileron refuses the call, and the model is told."""
+    """An agent may still offer the action; then the agent or Aileron refuses the call, and the model is told."""
     if seen.notes.withdrawn:
         assert seen.agent.follows
         return
@@ -117,7 +117,7 @@ def test_an_action_disabled_during_the_session_does_not_run(seen: Seen) -> None:
 
 
 def test_the_model_is_reached_only_through_the_gateway(seen: Seen) -> None:
-    """Each request has the vault's key, which only the gateway can add, and the proxy was asked for no name."""
+    """Each request has the vault's key, which only the gateway adds. The trap proxy was asked for no other host."""
     assert seen.model.turns
     for asked in [*seen.model.turns, *seen.model.asides]:
         assert asked.key == UPSTREAM_KEY
@@ -141,7 +141,7 @@ def test_the_agents_files_and_output_contain_no_secret(seen: Seen) -> None:
         assert seen.tap.token.encode() not in request.head
 
 
-def test_the_configuration_of_mcp_config_works_too(seen: Seen) -> None:
+def test_the_configuration_that_mcp_config_prints_works_too(seen: Seen) -> None:
     """The agent is started by itself, with that text in its own configuration: the actions are offered, and one is called.
 
     No daemon ran: the agent's server started it, and the tools were there in the first turn. So was the action that was
@@ -155,7 +155,7 @@ def test_the_configuration_of_mcp_config_works_too(seen: Seen) -> None:
 
 
 def test_an_agent_survives_a_restart_of_the_daemon(seen: Seen) -> None:
-    """The call after the restart succeeds, and the agent does nothing special for it."""
+    """The next call succeeds without any support by the agent."""
     assert seen.pasted.restarted is not None
     assert GREETING in seen.pasted.restarted.text
     assert not seen.pasted.restarted.is_error
@@ -179,7 +179,7 @@ def test_one_of_300_actions_is_found_and_run(seen: Seen) -> None:
 
 
 def test_doctor_checks_this_agents_whole_path(seen: Seen) -> None:
-    """The steps pass in this order: configured, started, tools listed, one call."""
+    """The steps pass in this order: configured, started, tools listed, one tool called."""
     assert seen.doctor.code == 0, seen.doctor.out + seen.doctor.err
     assert cells(seen)["`aileron doctor`"] == "configured, started, tools, call"
     assert seen.agent.version in seen.doctor.out
@@ -200,13 +200,13 @@ def test_the_session_is_recorded(seen: Seen) -> None:
     assert asked["runs"] >= 4
 
 
-def test_the_page_documents_what_was_seen(seen: Seen) -> None:
+def test_the_page_documents_the_observed_behaviour(seen: Seen) -> None:
     """Every cell of this agent's column in docs/reference/agents.md matches."""
     assert documented()[seen.agent.name] == cells(seen)
 
 
 def test_the_trap_notices_an_agent_that_calls_home() -> None:
-    """This is the positive control: Claude Code without its quiet variables asks the proxy for its maker's server."""
+    """This is the positive control: without its quiet variables, Claude Code asks the proxy for its maker's server."""
     loud = dataclasses.replace(ALL["claude"], quiet={})
     notes = Notes()
     with daemon_home() as home, Trap() as trap, desk(loud, home.path, trap) as place:
@@ -220,7 +220,7 @@ def test_the_trap_notices_an_agent_that_calls_home() -> None:
     assert "api.anthropic.com:443" in trap.asked_for
 
 
-def test_codex_calls_tools_from_a_script_for_a_model_it_knows() -> None:
+def test_codex_calls_tools_from_javascript_for_a_model_it_knows() -> None:
     """A model that codex knows is offered no tool but one that runs JavaScript; the call in it arrives as any other.
 
     The server's instructions are shown to the model beside the name under which it finds the tools.
@@ -246,7 +246,7 @@ def test_codex_calls_tools_from_a_script_for_a_model_it_knows() -> None:
     assert trap.asked_for == []
 
 
-def test_the_page_has_exactly_these_rows_and_agents() -> None:
+def test_the_pages_table_has_exactly_the_rows_and_agents_of_the_code() -> None:
     """The rows and columns are in the order of the code."""
     columns = documented()
 

@@ -27,7 +27,7 @@ def seen(request: pytest.FixtureRequest) -> Iterator[Seen]:
 
 
 def test_the_conversation_in_a_cell_reaches_its_end(seen: Seen) -> None:
-    """Calls, an approved call, a denied one and the model all work through the doors of the cell."""
+    """Ungated, approved and denied calls and requests to the model all get through the cell's sockets."""
     assert seen.model.is_finished, f"{seen.model.problem}\n{seen.ended.out[-3000:]}\n{seen.ended.err[-3000:]}"
     assert seen.ended.code == 0, seen.ended.err[-3000:]
     assert LAST_WORDS in seen.ended.out

@@ -77,7 +77,7 @@ def seen(request: pytest.FixtureRequest) -> Iterator[Injected]:
 
 
 def test_the_model_calls_actions_that_the_agent_does_not_know(seen: Injected) -> None:
-    """An action runs, another runs after approval, one is denied; the agent prints the last words and exits with 0."""
+    """Only the model sees the injected tools: one call runs, one runs after approval, and one is denied."""
     assert seen.model.is_finished, f"{seen.model.problem}\n{seen.ended.out[-3000:]}\n{seen.ended.err[-3000:]}"
     assert seen.ended.code == 0, seen.ended.err[-3000:]
     assert LAST_WORDS in seen.ended.out
@@ -91,8 +91,8 @@ def test_the_model_calls_actions_that_the_agent_does_not_know(seen: Injected) ->
     assert REASON in seen.notes.denied.text
 
 
-def test_only_the_gateway_adds_the_actions(seen: Injected) -> None:
-    """The actions come on the wire that the agent speaks. No call is made over MCP, and the agent's output has none of them."""
+def test_only_the_gateway_offers_the_injected_actions(seen: Injected) -> None:
+    """The agent's own output does not mention them, and no call goes over MCP."""
     assert {turn.wire for turn in seen.model.turns} == {WIRES[seen.place.agent.name]}
     assert seen.notes.offered is not None
     ours = [tool.name for tool in seen.notes.offered.tools if "give_back" in tool.name]

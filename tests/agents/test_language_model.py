@@ -131,7 +131,7 @@ def _of_responses(events: list[dict[str, Any]]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize("wire", ["messages", "chat", "responses"])
-def test_a_conversation_follows_the_script_on_every_wire(wire: Wire, stream: bool) -> None:
+def test_a_conversation_follows_the_script_in_every_api(wire: Wire, stream: bool) -> None:
     """A call, the same call when it is requested again, its result and the last words come in order; an aside in
     between changes nothing.
     """
@@ -178,7 +178,7 @@ def test_a_tool_that_is_not_offered_ends_the_conversation() -> None:
     assert model.problem == "another is not offered: mcp__aileron__give_back"
 
 
-def test_every_conversation_gets_the_whole_script_with_again() -> None:
+def test_with_the_option_again_every_conversation_gets_the_whole_script() -> None:
     """A second conversation begins where the first did, and comes to the same end."""
     with LanguageModel(script, again=True) as model:
         ends = []

@@ -67,8 +67,8 @@ PLACES = {
 
 
 @pytest.mark.slow
-def test_a_new_member_is_a_type_error_at_each_place(tmp_path: Path) -> None:
-    """Otherwise it would be a KeyError on the card that a person is about to read, or fall through without notice.
+def test_a_new_member_of_a_closed_type_is_a_type_error_wherever_it_is_matched(tmp_path: Path) -> None:
+    """Otherwise it would fail at run time, on a card that a person is about to read, or be ignored silently.
 
     Only the modules that the members concern are checked, each by itself: everything would take minutes.
     """
@@ -134,7 +134,7 @@ def test_each_kind_of_consent_has_a_subject() -> None:
 
 @pytest.mark.parametrize("subject", SUBJECTS.values(), ids=SUBJECTS.keys())
 def test_each_subject_gets_the_handler_of_its_kind(subject: Subject) -> None:
-    """The type that a handler is made for is that of the subject; a class stands for its one instance."""
+    """A handler declares the type of subject that it accepts, which must match."""
     handlers = ConsentHandlers(**get_type_hints(ConsentHandlers))
 
     (base,) = vars(handlers.of(subject))["__orig_bases__"]
@@ -142,6 +142,6 @@ def test_each_subject_gets_the_handler_of_its_kind(subject: Subject) -> None:
     assert isinstance(subject, get_args(base))
 
 
-def test_the_subjects_above_are_of_every_kind() -> None:
-    """A kind without an example would be left out of the test above."""
+def test_the_examples_cover_every_kind_of_subject() -> None:
+    """A kind without an example would be missing from the test above."""
     assert {type(subject) for subject in SUBJECTS.values()} >= set(get_args(Subject))

@@ -229,7 +229,7 @@ def test_the_page_lists_each_exit_code_with_its_failure_classes() -> None:
 
 
 def test_the_fixed_limits_on_the_page_match_the_code() -> None:
-    """People plan with these numbers."""
+    """Users plan with these numbers."""
     shown = {bare(row[0]): row[1] for row in table(page("failures.md"), "Limits")}
     policy, budget = Policy(), Budget()
 
@@ -269,7 +269,7 @@ def boundaries_in_code() -> Iterator[tuple[str, str, str]]:
 
 
 def test_each_failure_class_is_raised_with_a_boundary_that_the_page_lists() -> None:
-    """A person who reads that the user set a class's limit must not meet the class as a limit that the connector set."""
+    """The page says who set the limit that was crossed; the code must not blame another party."""
     shown = {bare(row[0]): row[3] for row in table(page("failures.md"), "Classes")}
     wrong = [
         (kind, line, where)
@@ -291,7 +291,7 @@ def test_the_page_lists_the_routes_of_the_daemon() -> None:
 
 
 def test_the_page_lists_the_keys_of_each_request_body() -> None:
-    """Each key of a route's body is in the route's row; the keys of a run's body have a table of their own."""
+    """The keys of a run's body have a table of their own."""
     shown = {bare(row[0]): row[2] for row in table(page("http-api.md"), "Routes")}
     for route in ROUTES:
         if route.body is RunRequest:

@@ -35,8 +35,8 @@ def failures_of(examples: list[doctest.DocTest]) -> str:
 
 
 @pytest.mark.parametrize("name", modules_with_examples())
-def test_an_example_gives_what_it_says(name: str) -> None:
-    """A newcomer reads a module's examples first."""
+def test_every_docstring_example_gives_the_output_it_shows(name: str) -> None:
+    """Newcomers read a module's examples first."""
     found = doctest.DocTestFinder(exclude_empty=True).find(importlib.import_module(name), name)
 
     assert found != []
@@ -44,7 +44,7 @@ def test_an_example_gives_what_it_says(name: str) -> None:
 
 
 def test_a_wrong_example_is_found() -> None:
-    """The check can fail, and it finds the modules."""
+    """This is the control: the check can fail, and it finds modules with examples."""
     wrong = doctest.DocTestParser().get_doctest(">>> 1 + 1\n3\n", {}, "wrong", None, None)
 
     assert "Expected:\n    3\nGot:\n    2\n" in failures_of([wrong])

@@ -100,7 +100,7 @@ def problem(command: str) -> str | None:
 
 
 def test_each_command_that_a_message_names_can_be_typed() -> None:
-    """Each is checked as it stands, with a word in place of each filled-in value. The control: bad commands are found."""
+    """The command is parsed as it stands, with a word for each placeholder. The control: invalid commands are found."""
     for good in ("aileron connector install github://a/b@1.0.0 --replace", "aileron run send to=x --as work"):
         assert problem(good) is None
     for bad in ("aileron connector install", "aileron conector list", "aileron connector list --nope"):
@@ -120,7 +120,7 @@ def test_each_command_that_a_message_names_can_be_typed() -> None:
 
 
 def test_an_error_whose_reason_names_a_remedy_has_that_remedy_as_its_fix() -> None:
-    """A person who reads `why: … set x` and `fix: something else` does the second. A list of commands is not a remedy."""
+    """A person follows the line `fix:` even if the line `why:` suggests something else. A list does not count."""
     wrong, seen = [], 0
     for path in sorted((ROOT / "aileron").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

@@ -409,7 +409,7 @@ def _speaks_sql(source: str) -> bool:
 
 
 def test_only_the_ledger_speaks_sql() -> None:
-    """Only aileron/ledger imports sqlite3, and it does."""
+    """Only aileron/ledger imports sqlite3. The control: that package does import it."""
     speakers = [module for module, path in _modules() if _speaks_sql(path.read_text(encoding="utf-8"))]
 
     assert "aileron.ledger.sqlite" in speakers
@@ -425,7 +425,7 @@ def test_an_import_of_sqlite3_is_found_in_any_form() -> None:
 
 
 def test_background_tasks_get_their_threads_from_one_place() -> None:
-    """The module aileron.threads raises OSError if no thread can start; anyio's RuntimeError would end the daemon."""
+    """The module aileron.threads raises OSError if no thread can start; anyio's RuntimeError would stop the daemon."""
     rooms = ("executor", "hidden", "ledger", "runs")
     tasks = ("http.mcp", "http.sessions", "decisions.settings", "packages.fetch", "secrets.logins")
     ours = [*(f"aileron.{room}" for room in rooms), *(f"aileron.daemon.{module}" for module in tasks)]

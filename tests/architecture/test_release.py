@@ -25,8 +25,8 @@ def test_the_changelog_lists_the_versions_in_order() -> None:
     assert ".".join(map(str, versions[0])) == __version__
 
 
-def test_the_builder_is_pinned() -> None:
-    """Exact versions are required, because other builders write other bytes."""
+def test_the_build_backend_is_pinned() -> None:
+    """Another version would write other bytes, so its exact version is required."""
     pins = dict(
         line.split("==")
         for line in (ROOT / ".ci" / "release-tools.txt").read_text(encoding="utf-8").splitlines()

@@ -13,14 +13,14 @@ OF_THEIR_OWN = {"cells": "cells", "logins": "logins", "signing": "logins", "tls"
 """Areas with ten faults each, by the name they are counted under; all other areas count as promises."""
 
 
-def test_there_are_sixty_faults_over_all_areas() -> None:
+def test_there_are_sixty_seeded_faults_over_all_areas() -> None:
     """Thirty break promises, and ten each are in the areas that read most of strangers' bytes."""
     counted = Counter(OF_THEIR_OWN.get(fault.area, "promises") for fault in faults())
     assert counted == {"promises": 30, "cells": 10, "logins": 10, "importing": 10}
 
 
-def test_each_fault_still_applies() -> None:
-    """A patch that does not apply proves nothing any more."""
+def test_each_seeded_fault_still_applies() -> None:
+    """A patch that no longer applies proves nothing about the tests."""
     whole = subprocess.run(
         ["git", "apply", "--check", *sorted(map(str, FOLDER.glob("*.patch")))],
         cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
@@ -60,6 +60,6 @@ def test_the_tests_that_catch_a_fault_exist() -> None:
             )
 
 
-def test_the_page_has_the_table() -> None:
+def test_the_page_has_the_generated_table_of_faults() -> None:
     """The page's table is exactly the one that `python -m tests.seeded.table` writes."""
     assert table_in(PAGE.read_text(encoding="utf-8")) == table_of(faults())

@@ -48,7 +48,7 @@ SLEEPS: Final = {
 
 
 def test_a_wait_returns_the_first_true_value() -> None:
-    """The values before it (0, None and an empty text) do not end the wait."""
+    """Falsy values such as 0, None and an empty text do not end the wait."""
     looks = iter([0, None, "", "here"])
 
     assert wait_until(lambda: next(looks), "something comes") == "here"
@@ -63,14 +63,14 @@ def test_a_wait_that_times_out_says_what_it_waited_for_and_saw_last() -> None:
 
 
 def test_a_wait_ends_at_once_when_its_condition_can_no_longer_come_true() -> None:
-    """A server that has ended never answers."""
+    """An example is a server that has exited and will never respond."""
     with pytest.raises(Late, match=r"^it starts: not any more \(exit 3\); seen last: False$"):
         wait_until(lambda: False, "it starts", unless=lambda: "exit 3")
 
 
 @pytest.mark.anyio
-async def test_tasks_wait_for_functions_and_coroutine_functions() -> None:
-    """The error of a wait that times out has the same words as that of the blocking helper."""
+async def test_the_async_wait_accepts_functions_and_coroutine_functions() -> None:
+    """Both helpers have the same words in their timeout error."""
     looks = iter([False, True])
 
     async def look() -> bool:
@@ -83,7 +83,7 @@ async def test_tasks_wait_for_functions_and_coroutine_functions() -> None:
 
 @pytest.mark.anyio
 async def test_a_wait_for_a_text_ends_when_the_text_is_written(tmp_path: Path) -> None:
-    """The folder may be made meanwhile. The error of a wait that times out has the end of the file."""
+    """The file's folder may be created meanwhile. The timeout error has the end of the file."""
     file = tmp_path / "made" / "later" / "log"
 
     def write() -> None:
@@ -104,7 +104,7 @@ async def test_a_wait_for_a_text_ends_when_the_text_is_written(tmp_path: Path) -
 
 
 def test_a_wait_for_the_end_of_a_process_ends_when_it_is_reaped() -> None:
-    """A zombie still counts as running."""
+    """A zombie still counts as a running process."""
     with subprocess.Popen(["sleep", "100"]) as process:
         with pytest.raises(Late, match=r"process \d+ ends: not within .*\(sleep\) S"):
             wait_gone(process.pid, within_s=0.01)

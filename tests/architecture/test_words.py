@@ -112,8 +112,8 @@ def test_the_help_of_an_option_is_a_short_sentence() -> None:
 
 
 @pytest.mark.parametrize("helped", every_command(), ids=lambda helped: helped.words)
-def test_help_cuts_nothing_off_on_80_columns(helped: Helped) -> None:
-    """A list of commands may not end in `...`: the reader would have to guess."""
+def test_no_help_text_is_truncated_on_80_columns(helped: Helped) -> None:
+    """A shortened line in a list of commands ends in `...`, and the reader would have to guess the rest."""
     context = helped.command.make_context(helped.words, [], resilient_parsing=True, terminal_width=80)
     shown = helped.command.get_help(context)
 
@@ -192,8 +192,8 @@ def old_words(texts: Iterator[Text]) -> list[str]:
     ]
 
 
-def test_no_message_or_help_uses_a_phrase_that_went() -> None:
-    """The check finds a phrase that is there, and none in the product's own sentences."""
+def test_no_message_or_help_uses_a_retired_phrase() -> None:
+    """The control: the check finds such a phrase in an example."""
     assert len(retired()) > 20
     assert old_words(iter([Text("x", "Exit code 5: a Person  said no.")])) != []
     assert old_words(iter([Text("x", "Denied by a person.")])) == []
@@ -203,8 +203,8 @@ def test_no_message_or_help_uses_a_phrase_that_went() -> None:
     assert old_words(iter(every)) == []
 
 
-def test_no_page_uses_a_phrase_that_went() -> None:
-    """Pages are read line by line."""
+def test_no_page_uses_a_retired_phrase() -> None:
+    """Phrases are searched in each line of a page."""
     every = list(pages())
 
     assert len(every) > 2000

@@ -70,8 +70,8 @@ def looked_round(desk: Desk, name: str, folder: bytes | None = None) -> dict[str
 def test_a_launched_agent_finds_no_secret_in_processes_descriptors_or_files(
     name: str, desk: Desk, attack: Attack
 ) -> None:
-    """Arguments and environments of other processes hold no token, nothing holds the passphrase, and no descriptor of
-    ours is open.
+    """Other processes' arguments and environments hold no token or passphrase, and the agent inherits no descriptor of
+    ours.
     """
     look = looked_round(desk, name)
     token = look["own"]["AILERON_SESSION_TOKEN"]

@@ -104,7 +104,7 @@ def status(home: DaemonHome, said: bytes) -> int:
 
 
 @pytest.mark.abuse_case("A11")
-def test_no_spelling_of_a_path_reaches_a_route_of_the_person(home: DaemonHome, attack: Attack) -> None:
+def test_no_spelling_of_a_path_reaches_an_operator_route(home: DaemonHome, attack: Attack) -> None:
     """A path that is encoded, doubled, relative, absolute, sent by another method or named in a field is refused or not found."""
     token = begun_session(home)["token"]
     port = port_of(home)
@@ -159,7 +159,7 @@ def test_a_refused_route_is_recorded_with_its_session(home: DaemonHome, attack: 
 
 @pytest.mark.abuse_case("A12")
 def test_a_token_is_accepted_only_in_the_authorization_field(home: DaemonHome, attack: Attack) -> None:
-    """A token in a query, a cookie, two fields or another scheme is not accepted. An unknown token is refused as none is."""
+    """A token in a query, a cookie, two fields or another scheme is refused, and so is an unknown token."""
     token, other = begun_session(home)["token"], begun_session(home)["token"]
     shown = {
         "in the query": request(home, f"GET /v1/actions?token={token}&access_token={token}"),
@@ -187,7 +187,7 @@ def test_a_token_is_accepted_only_in_the_authorization_field(home: DaemonHome, a
 
 @pytest.mark.abuse_case("A13")
 def test_a_session_cannot_reach_another_sessions_runs_by_their_ids(home: DaemonHome, attack: Attack) -> None:
-    """Runs, questions and idempotency keys stay closed under ids of either kind and of neither."""
+    """Another session's ids of runs, questions and idempotency keys look exactly like unknown ones."""
     mine, other = begun_session(home), begun_session(home)
     run = "POST /v1/actions/give-back/run"
     body = b'{"args":{"text":"of one session"}}'
@@ -232,8 +232,10 @@ def test_a_session_cannot_reach_another_sessions_runs_by_their_ids(home: DaemonH
 
 
 @pytest.mark.abuse_case("A13")
-def test_a_question_of_an_ended_session_belongs_to_no_session(home: DaemonHome, attack: Attack) -> None:
-    """The ended session's token can neither read nor cancel it. A person still decides, and it runs as that session."""
+def test_a_question_of_an_ended_session_can_be_decided_but_not_read_with_its_token(
+    home: DaemonHome, attack: Attack
+) -> None:
+    """The ended session's token no longer works. A person can still decide, and the run belongs to that session."""
     begun = begun_session(home)
     body = b'{"args":{"text":"x"}}'
     ask = request(home, "POST /v1/actions/ask-first/run?wait=0", token=begun["token"], body=body)
@@ -328,7 +330,7 @@ def test_a_web_page_of_another_origin_is_refused(home: DaemonHome, attack: Attac
     ids=["idle", "half a head", "a body to mcp", "a body to the gateway", "http/2", "an upgrade"],
 )
 def test_another_user_cannot_use_up_the_daemons_descriptors(home: DaemonHome, attack: Attack, first: str) -> None:
-    """The daemon holds a bounded number of a thousand connections, and responds to the person's commands meanwhile."""
+    """The daemon keeps a bounded number of a thousand connections, and still responds to the person's commands."""
     port = port_of(home)
     as_whom: dict[str, Any] = {"user": _NOBODY, "group": _NOBODY, "extra_groups": []} if os.geteuid() == 0 else {}
     command = ["/usr/bin/env", "-i", _python(), "-c", _BUSYBODY, str(port), first.replace("PORT", str(port))]
@@ -414,7 +416,7 @@ def test_a_malformed_request_is_refused_and_the_next_one_is_served(home: DaemonH
 
 @pytest.mark.abuse_case("A25")
 def test_an_aborted_request_leaves_no_traceback_in_the_log(home: DaemonHome, attack: Attack) -> None:
-    """An agent that goes away in the middle of its body is a foreseen event, so it causes no traceback."""
+    """An agent that disconnects in the middle of its body is an expected event."""
     token = begun_session(home)["token"]
     for line in ("POST /v1/actions/give-back/run", "POST /mcp", "POST /v1/messages", "POST /approvals"):
         said = request(home, line, "Content-Length: 1000", token=token) + b'{"args":'

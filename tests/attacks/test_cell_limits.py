@@ -64,10 +64,10 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.mark.abuse_case("CP2")
 @pytest.mark.parametrize("kind", KINDS)
-def test_memory_that_no_page_shows_counts_towards_a_cells_limit(
+def test_memory_outside_of_process_pages_counts_towards_a_cells_limit(
     attack: Attack, folder: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    """A cell that holds more than the limit of one kind ends with the reason; a cell that holds a fraction of it goes on."""
+    """The cell fills one kind at a time, such as socket buffers: above the limit it ends with the reason."""
     monkeypatch.setattr(cgroups, "take_one", lambda: None)
     policy = policy_of(folder, Bind(_HOG, "/hog.py"), memory_bytes=_LIMIT_MIB << 20)
     with begun(policy, [*_HOLD, str(_TOO_MUCH_MIB), kind]) as cell:
@@ -99,7 +99,7 @@ def test_a_cell_may_hold_a_little_memory_of_every_kind(
 
 @pytest.mark.abuse_case("CP2")
 def test_a_control_group_also_bounds_tcp_buffers(attack: Attack, folder: Path) -> None:
-    """Version 1 of control groups counts them separately: they stop growing, so the program runs out of sockets to fill."""
+    """Version 1 of control groups counts TCP buffers separately: they stop growing, so the program runs out of room."""
     policy = policy_of(folder, Bind(_HOG, "/hog.py"), memory_bytes=_LIMIT_MIB << 20, open_files=4096)
     with begun(policy, [*_HOLD, str(_TOO_MUCH_MIB), "buffers of TCP"]) as cell:
         over = Ended(None, signal.SIGKILL, f"over its limit of {_LIMIT_MIB} MiB of memory")
@@ -113,7 +113,7 @@ def test_a_control_group_also_bounds_tcp_buffers(attack: Attack, folder: Path) -
 def test_a_cell_with_too_many_descriptors_to_check_is_ended(
     attack: Attack, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Processes with full tables could keep the check busy for long: the cell ends with that reason. Two processes are fine."""
+    """Processes with full descriptor tables would make each check slow, so the cell ends. Two of them are allowed."""
     monkeypatch.setattr(cgroups, "take_one", lambda: None)
     policy = policy_of(folder, Bind(_HOG, "/hog.py"))
     most = min(policy.open_files, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
@@ -129,8 +129,8 @@ def test_a_cell_with_too_many_descriptors_to_check_is_ended(
 
 @pytest.mark.abuse_case("CP3")
 def test_a_cell_cannot_delay_the_persons_writes_by_a_lease(attack: Attack, folder: Path, tmp_path: Path) -> None:
-    """The cell gets no lease on a file that it may only read or on its own; it can lock its own files. Outside leases
-    are given.
+    """A file lease makes other programs wait before they write. A cell gets none, even on its own files; it can lock
+    those. Outside, the same leases are granted.
     """
     read_only, own = tmp_path.resolve() / "read-only", folder / "own"
     for path in (read_only, own):
@@ -154,7 +154,7 @@ _OF_A_PROCESS: Final = (
 
 @pytest.mark.abuse_case("CP4")
 def test_an_agent_cannot_control_the_cells_first_process(attack: Attack, folder: Path) -> None:
-    """The agent cannot slow down the first process, though both have one uid. Control: a process of the agent's own."""
+    """The agent cannot lower its priority, though both have one uid. The control is a process of the agent's own."""
     first = tried(policy_of(folder), *(["rule", what, 1] for what in _OF_A_PROCESS), ["niceness_of_all"])
     own = tried(policy_of(folder), *(["rule", what, 0] for what in _OF_A_PROCESS))
 
@@ -163,8 +163,8 @@ def test_an_agent_cannot_control_the_cells_first_process(attack: Attack, folder:
 
 
 @pytest.mark.abuse_case("CP4")
-def test_a_cell_cannot_take_precedence_over_processes_outside(attack: Attack, folder: Path) -> None:
-    """A cell gains no better priority and no lower out-of-memory score, even if the command had a better priority."""
+def test_a_cell_gets_no_better_priority_than_processes_outside(attack: Attack, folder: Path) -> None:
+    """Neither niceness nor the out-of-memory score improves, even if the launching command had a better one."""
     is_root = os.getuid() == 0
     if is_root:
         os.setpriority(os.PRIO_PROCESS, 0, -5)

@@ -37,7 +37,7 @@ def house() -> Iterator[Household]:
 
 @pytest.mark.abuse_case("CP1")
 def test_every_attempt_of_a_same_user_agent_fails_in_a_cell(attack: Attack, house: Household) -> None:
-    """Each attempt on the list of docs/explanation/consent.md fails in a cell; the same program succeeds without one."""
+    """The attempts are those that docs/explanation/consent.md lists; without a cell the same program succeeds."""
     inside = house.launch()
     marked = house.marked
     for name, answer in inside.items():

@@ -40,7 +40,7 @@ def test_files_with_the_persons_secrets_do_not_exist_in_a_jail(attack: Attack, j
 
 @pytest.mark.abuse_case("F1")
 def test_no_reachable_file_contains_a_planted_word(attack: Attack, jail: Jail, tmp_path: Path) -> None:
-    """The test reads the whole visible tree. The word is in a file of the user's, and in the program that looks for it."""
+    """The probe reads the whole visible tree. The word is in a file of the user's and, as a control, in the probe."""
     (tmp_path / "canary").write_text("canary-71c0a9e3", encoding="utf-8")
 
     seen = jail.loot("walk_for", "canary-71c0a9e3")
@@ -86,8 +86,8 @@ def test_mount_points_and_the_program_cannot_be_replaced(attack: Attack, jail: J
 
 @pytest.mark.abuse_case("F5")
 def test_a_setuid_program_gains_nothing(attack: Attack, jail: Jail) -> None:
-    """A file made in the scratch space with the bit set cannot be executed, mapped as code or loaded; the bit cannot be
-    set later.
+    """A file created setuid in the scratch space cannot be executed, mapped as code or loaded; chmod cannot set the
+    bit.
     """
     got = jail.loot("run_a_setuid_program")
 

@@ -114,9 +114,9 @@ def _spent(processes: Iterable[psutil.Process]) -> list[int]:
 
 
 @pytest.mark.abuse_case("A28")
-def test_requests_sent_before_a_response_are_discarded(home: DaemonHome, attack: Attack) -> None:
-    """The daemon sends one response, which ends the connection; a client that waits for each response gets as many as it
-    asks for.
+def test_pipelined_requests_are_discarded(home: DaemonHome, attack: Attack) -> None:
+    """The daemon sends one response and closes; a client that waits for each response can send as many requests as it
+    likes.
     """
     port = port_of(home)
     with socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S) as connection:
@@ -148,8 +148,8 @@ def _memory(processes: tuple[psutil.Process, ...]) -> int:
 
 @pytest.mark.abuse_case("A28")
 @pytest.mark.parametrize("kind", ["pipelined", "upgrades", "churn", "heads", "dripping", "bodies"])
-def test_no_work_goes_on_after_a_floods_connections_end(home: DaemonHome, attack: Attack, kind: str) -> None:
-    """Neither process computes, their memory has grown by at most 64 MiB, and it comes back within a minute."""
+def test_a_flood_causes_no_work_after_its_connections_have_ended(home: DaemonHome, attack: Attack, kind: str) -> None:
+    """Both processes become idle. Their memory has grown by at most 64 MiB, and shrinks again within a minute."""
     processes = _processes(home)
     before = _memory(processes)
     counted = _flooded(home, kind)
@@ -167,10 +167,10 @@ def test_no_work_goes_on_after_a_floods_connections_end(home: DaemonHome, attack
     ("kind", "answered", "at_once", "per_s"),
     [("refused", "200", PAGES_AT_ONCE, PAGES_PER_S), ("agents", "401", AGENTS_AT_ONCE, AGENTS_PER_S)],
 )
-def test_strangers_share_a_budget(
+def test_clients_without_a_session_share_a_budget(
     home: DaemonHome, attack: Attack, kind: str, answered: str, at_once: float, per_s: float
 ) -> None:
-    """The daemon gets as many requests as it has time for, and ingress refuses the rest; callers with a token are served."""
+    """The ingress process passes on only what the daemon can answer; clients with a token are always served."""
     began = time.monotonic()
     counted = _flooded(home, kind, for_s=4.0, until_told="429")  # who waits is told after two
     most = at_once + per_s * (time.monotonic() - began) + 1
@@ -185,8 +185,8 @@ def test_strangers_share_a_budget(
 
 
 @pytest.mark.abuse_case("A28")
-def test_the_oldest_silent_connection_makes_room(home: DaemonHome, attack: Attack) -> None:
-    """The oldest silent connection ends if there are too many; a client that asks at once is served."""
+def test_the_oldest_silent_connection_is_closed_to_make_room(home: DaemonHome, attack: Attack) -> None:
+    """A silent connection has sent no request yet. A client that sends one at once is served."""
     port = port_of(home)
     with contextlib.ExitStack() as stack:
         silent = [
@@ -198,8 +198,8 @@ def test_the_oldest_silent_connection_makes_room(home: DaemonHome, attack: Attac
 
 
 @pytest.mark.abuse_case("A32")
-def test_slow_strangers_make_room_for_callers_with_a_session(home: DaemonHome, attack: Attack) -> None:
-    """Strangers hold all remaining places and more of them wait; a client that shows a session is served, at once and later."""
+def test_slow_clients_without_a_session_give_way_to_ones_with_a_session(home: DaemonHome, attack: Attack) -> None:
+    """They hold all places and more of them wait; a client with a session is served, at once and later."""
     port = port_of(home)
     token = f"Authorization: Bearer {home.must('POST', '/v1/sessions', {'agent': 'test', 'folder': '/'})['token']}"
     body = b'{"args": {"text": "x"}}'
@@ -240,7 +240,7 @@ def _status_or_none(port: int, path: str, *fields: str) -> int | None:
 
 @pytest.mark.abuse_case("A29")
 def test_ingress_holds_no_privileges_and_no_files_of_the_home(home: DaemonHome, attack: Attack) -> None:
-    """The process has no new privileges and a lower priority, and of the home's files only the log is open."""
+    """The process that accepts connections has a lower priority, cannot gain privileges, and has only the log open."""
     daemon, ingress = _processes(home)
     facts = dict(
         line.split(":\t", 1)
@@ -268,7 +268,7 @@ def _opened_by(process: psutil.Process) -> list[str]:
 
 @pytest.mark.abuse_case("A29")
 def test_a_killed_ingress_is_started_again(home: DaemonHome, attack: Attack) -> None:
-    """The next connection starts it on the same port, which nobody else could take meanwhile."""
+    """The next connection starts it on the same port, which no other program could take in between."""
     port = port_of(home)
     daemon, before = _processes(home)
     before.send_signal(signal.SIGKILL)
@@ -283,7 +283,7 @@ def test_a_killed_ingress_is_started_again(home: DaemonHome, attack: Attack) -> 
 
 
 def test_a_request_with_a_refused_upgrade_ends_like_any_other(home: DaemonHome, attack: Attack) -> None:
-    """The daemon responds as if no upgrade was requested, and the connection ends when it is idle."""
+    """The daemon ignores the requested upgrade, and the connection closes when it is idle."""
     with socket.create_connection(("127.0.0.1", port_of(home)), timeout=DEADLINE_S) as connection:
         connection.sendall(_asked(port_of(home), "/healthz", "Connection: upgrade", "Upgrade: websocket"))
         found = _all_of(connection)
@@ -293,7 +293,7 @@ def test_a_request_with_a_refused_upgrade_ends_like_any_other(home: DaemonHome, 
 
 @pytest.mark.abuse_case("A29")
 def test_ingress_dies_with_the_daemon(attack: Attack) -> None:
-    """The next daemon has the port at once."""
+    """The port is free at once for the next daemon."""
     with asking_home() as home:
         port = port_of(home)
         assert _status(port, "/healthz") == 200
@@ -307,7 +307,7 @@ def test_ingress_dies_with_the_daemon(attack: Attack) -> None:
 
 @pytest.mark.abuse_case("A29")
 def test_confined_ingress_can_open_no_file_or_connection(tmp_path: Path, attack: Attack) -> None:
-    """The test runs the very steps that ingress takes, and compares what can be done before and after them."""
+    """The test applies the confinement that the ingress process uses, and compares what works before and after it."""
     tried = """
 import errno, os, socket, sys
 from aileron.ingress.confine import confine
@@ -439,7 +439,7 @@ for _ in range(2):
 
 @pytest.mark.abuse_case("A39")
 def test_confined_ingress_cannot_fill_the_disk(tmp_path: Path, attack: Attack) -> None:
-    """The log is its standard error, and has a bound; the test's file is sparse."""
+    """The log is the only file it can write, and has a size limit. The test's file is sparse."""
 
     def tried(*confined: str) -> list[str]:
         command = [sys.executable, "-c", _FILLING, str(tmp_path / "-".join(["log", *confined])), *confined]
@@ -451,7 +451,7 @@ def test_confined_ingress_cannot_fill_the_disk(tmp_path: Path, attack: Attack) -
 
 @pytest.mark.abuse_case("A36")
 def test_confined_ingress_cannot_shut_down_a_listener_of_the_daemon(attack: Attack) -> None:
-    """shutdown(2) acts on a socket, not on its descriptor. Ingress may still use it to stop sending."""
+    """shutdown(2) on the passed descriptor would affect the daemon too. Ingress may still use it to stop sending."""
     found = subprocess.run(
         [sys.executable, "-c", _SHUTTING], capture_output=True, text=True, check=True, timeout=DEADLINE_S
     ).stdout.splitlines()

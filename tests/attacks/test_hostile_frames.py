@@ -170,7 +170,7 @@ STREAMS: Final = {
 def test_a_hostile_stream_ends_its_own_run_with_a_readable_reason(
     attack: Attack, hostile: HostileHome, source: str, words: str
 ) -> None:
-    """The failure is connector_runtime_error with the reason; an honest run succeeds right after it, in the same daemon."""
+    """The failure is connector_runtime_error; an honest run succeeds right after it in the same daemon."""
     attack.denied("a hostile stream", BROKEN, is_ended_for(hostile.attack(source), words))
     attack.control("an honest run of another connector", "right after", hostile.honest("right after"))
 
@@ -197,8 +197,8 @@ HARMLESS: Final = {
 def test_an_odd_but_legal_stream_is_accepted_unchanged(
     attack: Attack, hostile: HostileHome, source: str, expected: object
 ) -> None:
-    """The daemon is no stricter than the protocol's page, and printed bytes are never a frame. A second result is
-    still denied.
+    """The daemon is no stricter than the protocol's page, and never takes printed bytes for a frame. A second result is
+    an error.
     """
     answer = hostile.attack(source)
     attack.control("an odd but legal stream", expected, answer.body.get("result", answer.body))
@@ -222,7 +222,7 @@ def test_an_odd_but_legal_stream_is_accepted_unchanged(
 def test_odd_details_of_a_failure_cause_no_internal_error(
     attack: Attack, hostile: HostileHome, details: str, expected: tuple[str, dict[str, object]]
 ) -> None:
-    """An odd value in place of a status makes the failure the connector's own, never the daemon's (`internal_error`)."""
+    """Invalid details, such as a text as status, make the failure the connector's own and never `internal_error`."""
     source = f'send(framed({{"type": "failure", "class": "external_api_error", "message": "m", "details": {details}}}))'
     answer = hostile.attack(source)
 
@@ -233,7 +233,7 @@ def test_odd_details_of_a_failure_cause_no_internal_error(
 
 @pytest.mark.abuse_case("M9")
 def test_a_connector_cannot_claim_the_daemons_failure_classes(attack: Attack, hostile: HostileHome) -> None:
-    """A connector cannot claim capability_denied, approval_denied and the like; it can claim what an honest connector needs."""
+    """Classes such as capability_denied are the daemon's alone; those that an honest connector needs are accepted."""
     claim = 'send(framed({{"type": "failure", "class": "{}", "message": "m"}}))'
     for name in (
         "capability_denied",
@@ -323,8 +323,8 @@ STREAM_FLOODS: Final = {
 def test_floods_of_every_kind_end_by_a_limit_while_others_run(
     attack: Attack, hostile: HostileHome, upstream: CountingServer
 ) -> None:
-    """Connectors that never stop each end by the name of a limit. Honest runs end meanwhile, which they would not if one
-    connector could keep the event loop, and with it every deadline, to itself.
+    """Each endless connector ends with the name of a limit. Honest runs finish meanwhile, so no connector can block the
+    event loop, which also enforces every deadline.
     """
     floods = FLOODS | STREAM_FLOODS
     hurried = hostile.hurried(upstream.port, timeout_s=3)

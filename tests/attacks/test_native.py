@@ -25,7 +25,7 @@ OTHER_ABIS = "int80-getpid int80-socketcall int80-clone x32-getpid x32-socket x3
 
 @pytest.mark.abuse_case("J1")
 def test_no_family_or_kind_of_socket_can_be_made(attack: Attack, native: Native) -> None:
-    """46 families and 7 kinds give EACCES; what is returned for IPv4 and IPv6 is not a socket."""
+    """All 46 families and 7 types give EACCES; for IPv4 and IPv6 the call returns a descriptor that is no socket."""
     tries = native.attempt("sockets").tries
     assert tries.pop("over") == "ok"
 
@@ -47,8 +47,8 @@ def test_only_the_socket_pair_of_event_loops_can_be_made(attack: Attack, native:
 
 @pytest.mark.abuse_case("J14")
 def test_flags_that_no_library_uses_are_refused(attack: Attack, native: Native) -> None:
-    """The flags are out-of-band bytes, memory that grows, locks with priorities, advice and barriers beyond the process,
-    all of allowed calls. What libraries use of the same calls works, and all of it works without a jail.
+    """The calls are allowed, but not with flags such as MSG_OOB, growing memory or system-wide barriers. The flags that
+    libraries use work, and all flags work outside a jail.
     """
     tries, there = native.attempt("flags").tries, native.freely("flags").tries
     honest = {name: met for name, met in tries.items() if name.startswith("honest/")}
@@ -62,8 +62,8 @@ def test_flags_that_no_library_uses_are_refused(attack: Attack, native: Native) 
 @pytest.mark.abuse_case("J2", "J3", "J4", "J6")
 @pytest.mark.parametrize("what", [*ENDS, *OTHER_ABIS])
 def test_a_call_that_no_honest_program_makes_ends_the_program(attack: Attack, native: Native, what: str) -> None:
-    """The call ends the program with SIGSYS, by number, by int 0x80, and by the x32 entries. A program without such a
-    call runs to its end.
+    """SIGSYS ends it, whether the call is made by number, by int 0x80 or through x32. A program without such a call
+    exits normally.
     """
     attack.denied(what, "SIGSYS", native.attempt(what).told)
     attack.control("the program itself works", "ok", native.attempt("nothing").tries["over"])
@@ -133,7 +133,7 @@ WAYS = {
 
 @pytest.mark.abuse_case("N1")
 @pytest.mark.parametrize("how", WAYS)
-def test_no_way_of_sending_reaches_a_listener(attack: Attack, native: Native, how: str) -> None:
+def test_no_way_of_sending_data_reaches_a_listener(attack: Attack, native: Native, how: str) -> None:
     """Listeners for TCP on 127.0.0.1 and ::1, for UDP, and for an abstract name get nothing; the attempt is ended by its
     destination, or refused. Without a jail the same bytes arrive.
     """

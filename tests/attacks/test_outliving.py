@@ -35,7 +35,7 @@ BOMBS = {
 @pytest.mark.abuse_case("R1")
 @pytest.mark.parametrize("kind", BOMBS)
 def test_a_resource_bomb_stops_at_its_bound(attack: Attack, jail: Jail, kind: str) -> None:
-    """A resource that is taken until none is left meets an errno at a bound; another child of the template is not affected."""
+    """The program allocates one resource until it gets an errno; another child of the template is not affected."""
     with jail.staying("hold", 60) as other:
         count, met = jail.loot("bomb", kind, policy=Policy(scratch_files=64))
         attack.denied(f"a bomb of {kind}", BOMBS[kind], met)
@@ -51,8 +51,8 @@ _AND_CONNECT = (
 
 
 @pytest.mark.abuse_case("J15")
-def test_a_result_does_not_hide_an_attempt_made_after_it(attack: Attack) -> None:
-    """A result, then a connection in a thread, then exit is denied and recorded. A result followed by exit is a success."""
+def test_a_result_does_not_hide_a_connection_attempt_made_after_it(attack: Attack) -> None:
+    """A thread that connects after the result makes the run fail with a denial. A result followed by exit succeeds."""
     with hostile_home() as hostile:
         error = hostile.attack(f"result('said'); {_AND_CONNECT}os._exit(0)").body["error"]
         attack.denied("connecting and leaving", "network:93.184.216.34:443", error["requested"])
@@ -85,7 +85,7 @@ ENDS = {
 @pytest.mark.abuse_case("L4", "R2")
 @pytest.mark.slow
 def test_a_connector_that_never_ends_is_ended_by_a_named_limit(attack: Attack) -> None:
-    """All run at once in one daemon, each with one second; honest runs succeed beside them."""
+    """Several such connectors run at once with one second each, and honest runs succeed beside them."""
     with hostile_home(timeout_s=1) as hostile, ThreadPoolExecutor(len(ENDS)) as pool:
         under_way = {name: pool.submit(hostile.attack, source) for name, (source, _) in ENDS.items()}
         attack.control("an honest run beside them", "x", hostile.honest())
@@ -122,8 +122,8 @@ def test_a_full_queue_refuses_more_runs_as_busy(attack: Attack) -> None:
 def test_setting_the_clock_does_not_extend_a_deadline(
     attack: Attack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A run that stays is still ended by its limit when the clock is set back by a year. When it is set on by a year, a
-    run that needs a moment has it, and a pending approval has expired, because the person's clock says so.
+    """A hanging run still ends by its limit after the clock was set back a year. After it was set ahead a year, runs
+    still have their time, but a pending approval has expired, because that is wall-clock time.
     """
     library, file = tmp_path / "clock.so", tmp_path / "offset"
     library.write_bytes(compiled("clock", "dynamic", "-shared", "-fPIC"))
@@ -151,8 +151,8 @@ def test_setting_the_clock_does_not_extend_a_deadline(
 
 @pytest.mark.abuse_case("L6")
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root chooses the next process id")
-def test_killing_an_ended_child_spares_a_process_with_its_old_id(attack: Attack, jail: Jail) -> None:
-    """A child ends, another process gets its id, and the child is killed once more: that process lives."""
+def test_killing_an_ended_child_does_not_hit_a_process_that_reused_its_pid(attack: Attack, jail: Jail) -> None:
+    """A child ends, another process gets its pid, and the child is killed once more: the other process lives."""
     with jail.running("facts") as child:
         while not child.is_born:
             jail.template.pump()
@@ -183,7 +183,7 @@ def _process_with(number: int) -> subprocess.Popen[bytes]:
 
 @pytest.mark.abuse_case("R1")
 def test_resources_below_their_bounds_can_be_used(attack: Attack, jail: Jail) -> None:
-    """Below the bounds everything works: ten threads, some descriptors, some memory; without a jail more of them."""
+    """Ten threads, some descriptors and some memory all work in the jail; outside, more of each."""
     attack.control("ten threads", 10, jail.loot("threads", 10))
     attack.control("some memory", 8 << 20, jail.loot("allocate", 8))
     attack.control("some descriptors", [20, "ok"], jail.loot("open_many", 20))

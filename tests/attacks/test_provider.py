@@ -109,7 +109,7 @@ def test_a_connector_cannot_request_tokens_from_the_provider(
 
 @pytest.mark.abuse_case("O5")
 def test_a_stream_to_the_provider_is_denied(attack: Attack, home: DaemonHome, provider: CountingServer) -> None:
-    """The connector could speak HTTP in a stream by itself."""
+    """A connector could otherwise speak HTTP to the provider in the stream by itself."""
     answer = home.run("hostile", {"source": _STREAM})
     attack.denied("a stream to the provider", "capability_denied", kind_of(answer))
     attack.denied("and why", "provider_endpoint", answer.body["error"]["details"]["reason"])

@@ -31,8 +31,8 @@ def home() -> Iterator[House]:
 
 
 @pytest.mark.abuse_case("D20")
-def test_an_action_whose_file_lost_its_gate_does_not_run(attack: Attack, home: House) -> None:
-    """The file is edited: no gate, another operation, repeatable, a longer expiry, or a new file beside it."""
+def test_an_action_file_edited_to_allow_more_does_not_run(attack: Attack, home: House) -> None:
+    """The edits remove the approval, change the operation, make it repeatable, extend the expiry, or add a file."""
     actions = home.home.path / "actions"
     good = (actions / "send.md").read_text(encoding="utf-8")
     gate = good[good.index("[approval]") : good.index("+++", 10)]
@@ -117,7 +117,7 @@ def test_a_command_with_yes_only_creates_a_question(attack: Attack, home: House,
 
 @pytest.mark.abuse_case("D21")
 def test_requests_on_the_operator_socket_only_create_questions(attack: Attack, home: House, tmp_path: Path) -> None:
-    """Each request is answered with 202 and a pending approval."""
+    """Each request gets status 202 and a pending approval, and changes nothing."""
     archive = tmp_path / "other.tar.gz"
     archive.write_bytes(other_probe("localhost:9"))
     before = _installed(home)
@@ -210,7 +210,7 @@ def test_edited_settings_do_not_take_effect_without_consent(attack: Attack, home
 
 
 @pytest.mark.abuse_case("D23")
-def test_a_grant_allows_only_what_it_says(attack: Attack, home: House) -> None:
+def test_a_standing_grant_allows_only_what_it_says(attack: Attack, home: House) -> None:
     """Other arguments, one use more than granted, an edited file, and a revoked grant each ask the person again."""
     said = home.person("grant", "add", "send", "--uses", "2", "--for", "1h", "--prefix", "path=/effect/ok")
     attack.worked("the person grants two uses", 0, said.code)

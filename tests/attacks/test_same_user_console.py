@@ -88,8 +88,8 @@ def test_a_console_with_an_open_key_and_its_terminal_cannot_be_inspected(attack:
     attack.worked("opening a terminal that nobody holds", "ok", _opening_another())
 
 
-def test_a_console_that_was_stopped_has_no_open_key_when_it_goes_on(attack: Attack, home: House) -> None:
-    """A stopped console's memory stays closed, but the shell has its terminal; when it goes on it holds the terminal again."""
+def test_a_console_that_was_stopped_asks_for_the_passphrase_again(attack: Attack, home: House) -> None:
+    """Others can type while the console is stopped, because the shell has the terminal. Its memory stays protected."""
     question = home.asked()
     with FullScreen(home.home.path) as at:
         _unlocked(at, question)
@@ -141,7 +141,7 @@ def test_keys_pressed_by_another_process_lead_to_the_passphrase_prompt(
 def test_bytes_written_to_an_earlier_terminal_descriptor_decide_nothing(
     attack: Attack, home: House, tmp_path: Path
 ) -> None:
-    """A process that opened the terminal before the console held it can draw on it, but what it draws is not typed."""
+    """A process that opened the terminal early can draw on it, but what it writes does not count as input."""
     question, told = home.asked(), tmp_path / "told"
     with FullScreen(home.home.path) as at:
         _unlocked(at, question)
@@ -160,7 +160,7 @@ def test_bytes_written_to_an_earlier_terminal_descriptor_decide_nothing(
 
 @pytest.mark.abuse_case("D31")
 def test_keys_sent_to_a_console_in_tmux_lead_to_the_passphrase_prompt(attack: Attack, home: House) -> None:
-    """Any process of the user can send keys there, so no key is kept open and they decide nothing."""
+    """Any process of the user can send keys to tmux, so the console keeps no key open there."""
     question = home.asked()
     with in_tmux(home, question) as at:
         at.keys("L")
@@ -182,7 +182,7 @@ def test_keys_sent_to_a_console_in_tmux_lead_to_the_passphrase_prompt(attack: At
 
 
 def test_keys_sent_while_previews_are_open_can_read_but_not_decide(attack: Attack, home: House) -> None:
-    """The person's passphrase opened previews: what is kept for that loads another preview, and signs no decision."""
+    """The passphrase opened previews: the key kept for them can load another preview, but signs no decision."""
     first, second = (home.asked("previewed", path=f"/effect/open-{name}") for name in ("one", "two"))
     with in_tmux(home, first) as at:
         at.until_pressed("p", "Approver passphrase, to load previews for 15 minutes")
@@ -210,7 +210,7 @@ def test_keys_sent_while_previews_are_open_can_read_but_not_decide(attack: Attac
 
 @pytest.mark.abuse_case("D32")
 def test_a_console_does_not_show_another_plan_under_the_same_digest(attack: Attack, home: House) -> None:
-    """A socket in between shows other arguments; the console says which digests differ, and signs nothing."""
+    """A man-in-the-middle socket sends other arguments; the console names the digests that differ and signs nothing."""
     question = home.asked()
 
     def alter(passed: Passed) -> Any:
@@ -238,9 +238,7 @@ def test_a_console_does_not_show_another_plan_under_the_same_digest(attack: Atta
 
 @pytest.mark.abuse_case("D33")
 def test_a_question_swapped_before_the_decision_is_not_approved(attack: Attack, home: House) -> None:
-    """Another question, whole and with its own digest, stands under the id of the one that was asked: the signature
-    is refused.
-    """
+    """The attacker serves another complete question under the id of the first: the daemon refuses the signature."""
     question, other = home.asked(), home.asked()
     shown: list[int] = []
 
@@ -265,9 +263,9 @@ def test_a_question_swapped_before_the_decision_is_not_approved(attack: Attack, 
 
 
 @pytest.mark.abuse_case("D34")
-def test_a_key_in_the_place_of_the_persons_key_decides_nothing(attack: Attack, home: House, tmp_path: Path) -> None:
-    """The key was made with the passphrase that the person types: the console says that it is not the approver's, and
-    sends nothing.
+def test_a_key_file_replaced_by_the_attackers_key_decides_nothing(attack: Attack, home: House, tmp_path: Path) -> None:
+    """The attacker's key even has the same passphrase: the console says that it is not the approver's, and sends
+    nothing.
     """
     question, file = home.asked(), home.home.path / "approver.json"
     kept = tmp_path / "kept.json"
@@ -292,7 +290,7 @@ def test_a_key_in_the_place_of_the_persons_key_decides_nothing(attack: Attack, h
 def test_a_signal_ends_an_open_console_and_decides_nothing(
     attack: Attack, home: House, number_of: signal.Signals
 ) -> None:
-    """The console leaves no core dump, and the question stays pending."""
+    """The console writes no core dump, and the question stays pending."""
     question = home.asked()
     before = set(os.listdir("."))
 

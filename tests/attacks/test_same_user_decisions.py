@@ -85,8 +85,8 @@ def test_a_decision_that_the_person_did_not_sign_is_refused(attack: Attack, home
 
 @pytest.mark.abuse_case("D2")
 def test_a_real_signature_is_valid_once_and_only_for_what_was_signed(attack: Attack, home: House) -> None:
-    """A socket in between keeps it, and the attacker tries it for other words; once used, it is tried again, here and
-    elsewhere.
+    """A man-in-the-middle socket withholds the signature, and the attacker uses it for other statements and a second
+    time.
     """
     first, second, since = home.asked(), home.asked(), home.newest()
     with Between(home.home.path, keeps=lambda method, path: method == "POST" and path.endswith("/decide")) as between:
@@ -117,7 +117,7 @@ def test_a_real_signature_is_valid_once_and_only_for_what_was_signed(attack: Att
 
 @pytest.mark.abuse_case("D3")
 def test_a_used_signature_does_not_approve_the_same_request_again(attack: Attack, home: House) -> None:
-    """An agent makes the same request again: each question has an id of its own, and the signature names it."""
+    """An agent repeats the request: the new question has another id, which the signature does not cover."""
     first = home.asked(path="/effect/same")
     with Between(home.home.path) as between:
         said = home.person("approve", first["approval_id"])
@@ -160,8 +160,8 @@ def test_a_signature_with_a_wrong_time_or_digest_is_refused(attack: Attack, home
 
 @pytest.mark.abuse_case("D5")
 def test_the_agent_socket_decides_nothing(attack: Attack, home: House) -> None:
-    """Even a real signature decides nothing; the socket does not show, edit, preview, unlock, appoint or grant. The
-    record counts it.
+    """Even a valid signature is refused there. No route shows, edits, previews, unlocks or grants, and attempts are
+    counted.
     """
     question, since = home.asked(), home.newest()
     agent = Client(home.home.path, operator=False)
@@ -206,7 +206,7 @@ def test_the_agent_socket_decides_nothing(attack: Attack, home: House) -> None:
 
 @pytest.mark.abuse_case("D6")
 def test_a_terminal_does_not_help_without_the_approvers_passphrase(attack: Attack, home: House) -> None:
-    """`approve --yes` in a pseudo-terminal fails with guesses, the vault's passphrase or nothing; so does a denial."""
+    """`approve --yes` and a denial in a pseudo-terminal fail with guesses, the vault's passphrase, or none."""
     question, since = home.asked(), home.newest()
     guesses = {
         "guessing": PERSON.but((r"passphrase[^\n]*:", "hunter2 hunter2")),
@@ -228,7 +228,7 @@ def test_a_terminal_does_not_help_without_the_approvers_passphrase(attack: Attac
 
 @pytest.mark.abuse_case("D7")
 def test_the_passphrase_is_accepted_only_from_a_terminal(attack: Attack, home: House, tmp_path: Path) -> None:
-    """Even the right one is refused from the environment, a file, a pipe or an argument. So no script has to hold it."""
+    """Even the right one is refused from a variable, file, pipe or argument, so that no script ever stores it."""
     question = home.asked()
     file = tmp_path / "phrase"
     file.write_text(APPROVER)

@@ -56,7 +56,7 @@ def stopped(home: House) -> Iterator[sqlite3.Connection]:
 
 @pytest.mark.abuse_case("D12")
 def test_a_ledger_row_edited_to_approved_runs_nothing(attack: Attack, home: House) -> None:
-    """A pending row becomes an approved one without a signature, with another question's, and with ones by the attacker's key."""
+    """The edited row has no signature, one copied from another question, or one by the attacker's key."""
     key, used = forged(), home.asked()
     assert home.person("approve", used["approval_id"]).code == 0
     questions = {
@@ -98,9 +98,7 @@ def test_a_ledger_row_edited_to_approved_runs_nothing(attack: Attack, home: Hous
 
 @pytest.mark.abuse_case("D12")
 def test_an_inserted_ledger_row_runs_nothing(attack: Attack, home: House) -> None:
-    """An inserted row with an approved run beside it does nothing; nor does an old question with a real signature of
-    an hour ago.
-    """
+    """The row comes with an approved run, or repeats an old question with its real signature of an hour ago."""
     old, put_in = home.asked(), home.asked()
     with the_persons_key(home.home.path) as key:
         at = moment(time.time() - 3600)
@@ -136,7 +134,7 @@ def test_an_inserted_ledger_row_runs_nothing(attack: Attack, home: House) -> Non
 
 @pytest.mark.abuse_case("D13")
 def test_a_used_approval_that_is_set_back_does_not_run_again(attack: Attack, home: House) -> None:
-    """The approval's row is set back to approved, and all later rows are removed: the effect happened once."""
+    """The ledger is rolled back to the approval, without any later row: the effect still happens only once."""
     question = home.asked()
     said = home.person("approve", question["approval_id"])
     attack.worked("the person approved it", (0, 1), (said.code, home.effects(question)))
@@ -150,7 +148,7 @@ def test_a_used_approval_that_is_set_back_does_not_run_again(attack: Attack, hom
 
 @pytest.mark.abuse_case("D13")
 def test_withdrawn_approvals_and_grants_stay_withdrawn(attack: Attack, home: House) -> None:
-    """The ledger is set back to before a held approval was cancelled, a grant revoked, and a grant used up."""
+    """The ledger is rolled back to before a held approval was cancelled, and a standing grant revoked or used up."""
     held = home.asked("hold")
     assert home.person("approve", held["approval_id"], "--wait", "0").code == 0
     assert home.person("approval", "cancel", held["approval_id"]).code == 0
@@ -175,7 +173,7 @@ def test_withdrawn_approvals_and_grants_stay_withdrawn(attack: Attack, home: Hou
 
 @pytest.mark.abuse_case("D12")
 def test_an_approval_does_not_serve_for_another_plan(attack: Attack, home: House) -> None:
-    """A held approval gets another plan, another digest, or both, under the person's signature."""
+    """The attacker exchanges plan, digest or both of a held approval, and keeps the person's signature."""
     tries = {"another plan": ("subject",), "another digest": ("digest",), "both": ("subject", "digest")}
     for name, columns in tries.items():
         approved, other = home.asked("hold"), home.asked()
@@ -197,8 +195,8 @@ def test_an_approval_does_not_serve_for_another_plan(attack: Attack, home: House
 
 @pytest.mark.abuse_case("D10")
 def test_an_edited_vault_file_decides_nothing(attack: Attack, home: House) -> None:
-    """Public key, consents, grants and the whole part are edited, and another vault replaces the file; then the file
-    is restored.
+    """The attacker edits public key, consents or grants, removes the approver, or exchanges the vault; the intact file
+    works again.
     """
     vault, key = home.home.path / "vault.json", forged()
     good = vault.read_text(encoding="utf-8")
@@ -240,8 +238,8 @@ def test_an_edited_vault_file_decides_nothing(attack: Attack, home: House) -> No
 
 @pytest.mark.abuse_case("D11")
 def test_an_older_vault_file_restores_no_permission(attack: Attack) -> None:
-    """The copies are from before the approver, a grant's use and revocation, a narrower file and another key: the record
-    knows better.
+    """The ledger shows that each copy is outdated: before the approver, a grant's use or revocation, a narrower file, a
+    new key.
     """
     with house(appoint=False) as home:
         vault, file = home.home.path / "vault.json", home.home.path / "actions" / "open.md"
@@ -286,7 +284,7 @@ def test_an_older_vault_file_restores_no_permission(attack: Attack) -> None:
 
 @pytest.mark.abuse_case("D9")
 def test_an_attackers_approver_key_file_decides_nothing(attack: Attack, home: House) -> None:
-    """approver.json is replaced by one whose passphrase the attacker knows: the attacker cannot decide with it."""
+    """approver.json is replaced by one whose passphrase the attacker knows, but the vault names another public key."""
     file = home.home.path / "approver.json"
     good = file.read_bytes()
     with house() as other:
@@ -319,7 +317,7 @@ def test_an_attackers_approver_key_file_decides_nothing(attack: Attack, home: Ho
 
 @pytest.mark.abuse_case("D8")
 def test_only_the_person_can_name_the_approver(attack: Attack) -> None:
-    """The attempts are made first, again and with --replace: without the vault's passphrase, and without the current key."""
+    """The attacker tries to create, repeat and --replace one without the vault's passphrase or the current key."""
     with house(appoint=False) as home:
         wrong = PERSON.but(
             (r"vault[^\n]*passphrase[^\n]*:", "not the vaults one"), (r"passphrase[^\n]*:", "my own phrase, 1 2 3")

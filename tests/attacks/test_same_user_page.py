@@ -81,7 +81,7 @@ def _title(page: str) -> str:
     ],
 )
 def test_the_persons_cookie_is_refused_from_another_process(attack: Attack, home: House, how: str, before: str) -> None:
-    """The request is refused, the page is locked, and both are recorded: the person is told when they look again."""
+    """The page locks itself and both events are recorded, so the person learns of it at the next look."""
     question, person = home.asked(), at_the_page(home)
     path = f"/approvals/{question['approval_id']}"
     attack.worked("the person's own process, with the same cookie", 200, person.get(path).status)
@@ -103,7 +103,7 @@ def test_the_persons_cookie_is_refused_from_another_process(attack: Attack, home
 
 @pytest.mark.abuse_case("D27")
 def test_no_one_decides_on_the_page_without_the_passphrase(attack: Attack, home: House) -> None:
-    """Guesses, the vault's passphrase, and forms without a session or with an invented one fail; the sixth guess gets 429."""
+    """Guesses, the vault's passphrase and forged sessions fail; the sixth guess gets status 429."""
     question, since = home.asked(), home.newest()
     here = PageClient(home.home)
     for guess in ("hunter2 hunter2", PASSPHRASE, "", "x" * 2000, "nine green bottles"):
@@ -125,7 +125,7 @@ def test_no_one_decides_on_the_page_without_the_passphrase(attack: Attack, home:
 
 @pytest.mark.abuse_case("D27")
 def test_another_key_in_approver_json_does_not_unlock_the_page(attack: Attack, home: House) -> None:
-    """The key file can be written: a key of the attacker's own is not the one that the vault names."""
+    """The attacker can write that file, but the vault names the approver's public key."""
     from aileron.approver_key import keyfile
     from aileron.model.secret import Secret
 

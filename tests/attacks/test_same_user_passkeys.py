@@ -28,9 +28,9 @@ def home() -> Iterator[House]:
 
 
 @pytest.mark.abuse_case("D24")
-def test_a_passkey_of_the_attackers_is_not_enrolled(attack: Attack, home: House) -> None:
-    """A program makes one and asks; it is approved unsigned, by the attacker's key, by itself, and as an edited row of
-    another kind.
+def test_a_passkey_of_the_attacker_is_not_enrolled(attack: Attack, home: House) -> None:
+    """The enrollment is unsigned, signed by the attacker's key or by the passkey itself, or a ledger row of another
+    kind.
     """
     own, question, since = Device(home.home), home.asked(), home.newest()
     made = own.made("laptop")

@@ -40,7 +40,7 @@ def home() -> Iterator[House]:
 
 @pytest.mark.abuse_case("D14")
 def test_the_command_cannot_be_inspected_while_the_key_is_open(attack: Attack, home: House) -> None:
-    """The person reads a preview meanwhile: the process that has the key and its whole family stay closed."""
+    """The person reads a preview meanwhile; the command and its child processes, one with the key, stay closed."""
     question = home.asked("previewed", path="/effect/key-open")
     seen: dict[int, tuple[dict[str, str], str]] = {}
 
@@ -95,7 +95,7 @@ def test_memory_opened_before_the_command_hardens_itself_holds_no_key(attack: At
 
 @pytest.mark.abuse_case("D15")
 def test_a_traced_command_does_not_ask_for_the_passphrase(attack: Attack, home: House) -> None:
-    """The attacker traces it and all that it starts from its first instruction: the command says so, and ends."""
+    """The attacker traces it from its first instruction, children included: the command says so, and ends."""
     question = home.asked()
     asked: list[str] = []
     with contextlib.ExitStack() as stack:
@@ -124,7 +124,7 @@ def test_a_traced_command_does_not_ask_for_the_passphrase(attack: Attack, home: 
 
 @pytest.mark.abuse_case("D16")
 def test_the_terminal_cannot_be_opened_while_the_passphrase_is_typed(attack: Attack, home: House) -> None:
-    """Another reader would get some of the keys. A reader that opened it earlier still does: the limitations say so."""
+    """Another reader would get some of the keys. A descriptor opened earlier still does (a documented limitation)."""
     question = home.asked()
     early: list[str] = []
     late: dict[str, str] = {}
@@ -156,7 +156,7 @@ def test_the_daemon_cannot_be_inspected(attack: Attack, home: House) -> None:
 
 @pytest.mark.abuse_case("D14")
 def test_a_killed_command_leaves_no_core_dump(attack: Attack, home: House, tmp_path: Path) -> None:
-    """Every signal that makes a core dump is sent at the passphrase prompt."""
+    """The test sends every signal that makes a core dump while the passphrase prompt is open."""
     question = home.asked()
     before = set(os.listdir("."))
     for number in (signal.SIGQUIT, signal.SIGABRT, signal.SIGSEGV):

@@ -39,10 +39,10 @@ def approver() -> Approver:
 
 
 @pytest.mark.abuse_case("O1")
-def test_a_sign_in_to_another_account_waits_for_the_person(attack: Attack, world: World, approver: Approver) -> None:
-    """A new sign-in by the attacker under the same or another name, another secret, and another binding each become a
-    question or fail.
-    """
+def test_a_sign_in_to_another_account_needs_the_persons_approval(
+    attack: Attack, world: World, approver: Approver
+) -> None:
+    """The attacker tries a new sign-in under the same or another name, another secret, and another binding."""
     world.home.must("PUT", "/v1/secrets/theirs", {"value_base64": base64.b64encode(b"a-token-of-theirs").decode()})
     before = world.binding()
     tries = {
@@ -69,7 +69,7 @@ def test_a_sign_in_to_another_account_waits_for_the_person(attack: Attack, world
 
 @pytest.mark.abuse_case("O2")
 def test_an_attacker_cannot_complete_the_persons_sign_in(attack: Attack, world: World) -> None:
-    """The address to visit is told once. Neither the record nor the routes repeat it; wrong guesses do not end the sign-in."""
+    """The sign-in URL is shown only once and recorded nowhere; wrong guesses of its state do not end the sign-in."""
     begun = world.begin("oauth2/mail/second")
     state = state_of(begun["authorize_url"])
     looked = {
@@ -116,11 +116,11 @@ def test_no_route_or_file_contains_a_token(attack: Attack, world: World) -> None
 
 
 @pytest.mark.abuse_case("O4")
-def test_a_connector_of_another_application_does_not_get_the_grant(
+def test_a_connector_of_another_application_does_not_get_the_tokens(
     attack: Attack, world: World, approver: Approver
 ) -> None:
-    """A newer version names another application and gets consent as a connector: the binding is suspended, and requests
-    nothing for it.
+    """A newer version names another application and is approved as a connector: its binding is suspended, and no token
+    requested.
     """
     asked = world.install("2.0.0", client_id="client-of-theirs")
     approver.agree(world.home, asked)
@@ -140,7 +140,7 @@ def test_a_connector_of_another_application_does_not_get_the_grant(
 
 @pytest.mark.abuse_case("O2")
 def test_the_port_of_a_sign_in_reveals_no_state(attack: Attack, world: World) -> None:
-    """A callback with a wrong state gets 400 and no state; the port closes when the sign-in is cancelled."""
+    """A callback with a wrong state gets status 400; the port closes when the sign-in is cancelled."""
     begun = world.begin("oauth2/mail/fourth")
     back = urlsplit(parse_qs(urlsplit(begun["authorize_url"]).query)["redirect_uri"][0])
     state = state_of(begun["authorize_url"]).encode()

@@ -36,7 +36,7 @@ def home() -> Iterator[House]:
 
 @pytest.mark.abuse_case("D18")
 def test_a_plan_that_differs_from_the_signed_one_is_detected(attack: Attack, home: House) -> None:
-    """A harmless plan under the real digest or its own, and the real plan under another digest, get no valid signature."""
+    """A harmless plan with either digest, and the real plan with another digest, get no valid signature."""
     question = home.asked(path="/effect/real")
     harmless = copy.deepcopy(question["plan"])
     harmless["args"]["path"] = "/harmless"
@@ -92,7 +92,7 @@ def test_an_unsigned_confirmation_decides_nothing(attack: Attack, home: House) -
 
 @pytest.mark.abuse_case("D19")
 def test_a_decision_about_a_forged_preview_is_refused(attack: Attack, home: House) -> None:
-    """Anyone can seal to the key that the command names, so the forged preview is shown; a decision about it is refused."""
+    """Any process can encrypt to the request's key, so the forged preview is shown; the daemon refuses the decision."""
     question, since = home.asked("previewed", path="/effect/previewed"), home.newest()
 
     def alter(passed: Passed) -> Any:
@@ -126,8 +126,8 @@ def test_a_decision_about_a_forged_preview_is_refused(attack: Attack, home: Hous
 
 
 @pytest.mark.abuse_case("D19")
-def test_a_preview_cannot_be_read_on_its_way(attack: Attack, home: House) -> None:
-    """The preview is readable neither on its way nor in a file, and cannot be requested without a new signature of the person."""
+def test_a_preview_cannot_be_read_in_transit(attack: Attack, home: House) -> None:
+    """The preview is encrypted on the socket and in no file, and each request for one needs a new signature."""
     question, since = home.asked("previewed", path="/effect/passing"), home.newest()
     with Between(home.home.path) as between:
         said = home.person("approve", question["approval_id"])

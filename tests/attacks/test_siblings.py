@@ -49,7 +49,7 @@ def test_a_jail_finds_nothing_that_an_earlier_one_left(attack: Attack, jail: Jai
 @pytest.mark.abuse_case("J5")
 @pytest.mark.parametrize("whose", ["a sibling's", "the template's", "the supervisor's", "its own"])
 def test_no_process_can_be_traced_or_read(attack: Attack, jail: Jail, whose: str) -> None:
-    """ptrace, seizing, process_vm_readv and writev, pidfd_getfd, kcmp and setns end the caller, whatever the target is."""
+    """ptrace, process_vm_readv and writev, pidfd_getfd, kcmp and setns end the caller, whatever the target is."""
     with jail.staying("hold", 60) as sibling:
         pid = {
             "a sibling's": sibling.pid,
@@ -76,7 +76,7 @@ def test_no_process_can_be_traced_or_read(attack: Attack, jail: Jail, whose: str
 
 @pytest.mark.abuse_case("L8")
 def test_a_fault_of_one_jail_does_not_affect_another(attack: Attack, jail: Jail) -> None:
-    """A child is killed for a call, again and again: the other sleeps on, and new ones start."""
+    """A child is killed for a forbidden call again and again: its sibling sleeps on, and new children start."""
     number = NUMBERS["ptrace"][0 if X86_64 else 1]
     with jail.staying("hold", 60) as other:
         for _ in range(5):

@@ -37,8 +37,8 @@ def _early(home: DaemonHome) -> list[dict[str, Any]]:
 
 @pytest.mark.abuse_case("W1")
 def test_a_spare_cannot_learn_for_whom_it_will_run(attack: Attack, home: DaemonHome) -> None:
-    """A spare that has been told nothing sees nothing of the action, its arguments, hosts, run, session, vault or home;
-    afterwards it knows its own arguments.
+    """A preloaded jail sees nothing of action, arguments, hosts, run, session, vault or home before its run; afterwards
+    it knows its own arguments.
     """
     install_early(home, host=_HOST)
     home.add_probe_action("tell", "text:string?", name=_ACTION, connector=EARLY)
@@ -63,7 +63,7 @@ def test_a_spare_cannot_learn_for_whom_it_will_run(attack: Attack, home: DaemonH
 
 @pytest.mark.abuse_case("W1")
 def test_two_spares_cannot_be_told_apart(attack: Attack, home: DaemonHome) -> None:
-    """They differ only in their own numbers and addresses, so neither can tell whose turn it is or how often it was used."""
+    """They differ only in numbers and addresses that are their own, so neither can tell its turn or its past use."""
     install_early(home)
     home.run("tell")
     first, second = (when_it_waited(home)["seen"] for _ in range(2))
@@ -110,7 +110,7 @@ ACTS: dict[str, tuple[str, str, str | None]] = {
 @pytest.mark.abuse_case("W2")
 @pytest.mark.parametrize("name", ACTS)
 def test_a_spare_that_acts_early_is_ended_and_recorded(attack: Attack, home: DaemonHome, name: str) -> None:
-    """The record has its reason, and no run ever sees it: the next one has a jail of its own, which is told what to do first."""
+    """A spare must wait for its run. The record has the reason, and the next run gets a new jail."""
     source, what, destination = ACTS[name]
     install_early(home, source)
     attack.control("it works when it is asked", True, home.run("tell").body["result"]["was_told"])
@@ -132,7 +132,7 @@ _STAYS = (
 @pytest.mark.abuse_case("W3")
 @pytest.mark.parametrize("ended_by", ["lock", "removal", "use", "stop"])
 def test_a_spare_leaves_no_process_behind(attack: Attack, home: DaemonHome, ended_by: str) -> None:
-    """Threads that ignore every signal end when the spare is discarded or used, or when the daemon stops."""
+    """Threads that ignore every signal end when the spare is used or discarded, and when the daemon stops."""
     install_early(home, _STAYS)
     home.run("tell")
     attack.control("it waits", True, wait_until(lambda: jails_with_threads(home) > 0, "it waits"))
@@ -153,8 +153,8 @@ def test_a_spare_leaves_no_process_behind(attack: Attack, home: DaemonHome, ende
 
 @pytest.mark.abuse_case("W4")
 def test_a_changed_file_is_refused_while_a_spare_of_the_old_one_waits(attack: Attack, home: DaemonHome) -> None:
-    """The store's file is changed while a spare of the old bytes waits: the next run is refused by the file's hash, and
-    does not run from memory. It runs again once the file is restored.
+    """The stored file changes while its old bytes are loaded in a spare: the next run is refused by the hash instead of
+    using the spare. It runs again once the file is restored.
     """
     install_early(home)
     when_it_waited(home)

@@ -46,7 +46,7 @@ def home(upstream: CountingServer) -> Iterator[DaemonHome]:
 
 @pytest.mark.abuse_case("S1")
 def test_no_process_of_a_jail_ever_holds_the_secret(attack: Attack, home: DaemonHome, upstream: CountingServer) -> None:
-    """The test reads every page of the template and its descendants while a request with the secret waits for its response.
+    """The test searches every page of the template and its descendants while a request with the secret is in flight.
 
     The control is the same search of the daemon's own memory, which has the secret.
     """
@@ -74,7 +74,7 @@ def test_no_process_of_a_jail_ever_holds_the_secret(attack: Attack, home: Daemon
 def test_no_file_of_the_home_holds_the_secret_in_the_clear(
     attack: Attack, home: DaemonHome, upstream: CountingServer
 ) -> None:
-    """Vault, ledger and its journal, configuration, log and run directory hold it in no form. The server was sent it."""
+    """The test searches vault, ledger, configuration, log and run directory in every encoding."""
     attack.control("the upstream was sent it", "ok", _fetched(home, upstream))
     for path in sorted(home.path.rglob("*")):
         if path.is_file():
@@ -84,9 +84,7 @@ def test_no_file_of_the_home_holds_the_secret_in_the_clear(
 
 @pytest.mark.abuse_case("S3")
 def test_the_daemons_environment_memory_and_files_cannot_be_read(attack: Attack, home: DaemonHome) -> None:
-    """The daemon's environment, memory and open files belong to root, as it is undumpable, proc_pid(5); its arguments
-    hold no secret.
-    """
+    """The daemon is undumpable, so root owns these files of it, proc_pid(5); its arguments hold no secret."""
     pid = home.daemon_pid
     for name in ("environ", "mem", "fd", "maps"):
         attack.denied(f"owning /proc/PID/{name}", 0, os.stat(f"/proc/{pid}/{name}").st_uid)

@@ -153,9 +153,7 @@ def _check_that_it_shows(scene: Scene) -> None:
 @pytest.mark.abuse_case("E36")
 @pytest.mark.parametrize("action", ["own", "strange"])
 def test_a_stored_credential_is_masked_for_every_connector(attack: Attack, scene: Scene, action: str) -> None:
-    """Neither the owner's request without a credential, the first of its step, nor another connector gets it, in any
-    known form.
-    """
+    """The service returns it later, to a request of the same connector without a credential and to another connector's."""
     for scene.service.shows in SHOWN:
         seen = scene.read(action, credential="")
         attack.denied(f"{action}: shown {scene.service.shows}", [], find(seen.encode("latin-1"), KEY))
@@ -166,8 +164,8 @@ def test_a_stored_credential_is_masked_for_every_connector(attack: Attack, scene
 
 @pytest.mark.abuse_case("E38")
 @pytest.mark.parametrize("action", ["own", "strange"])
-def test_a_request_for_part_of_a_response_gets_the_whole_one(attack: Attack, scene: Scene, action: str) -> None:
-    """The whole response comes instead, scrubbed, and the service has seen no Range."""
+def test_a_range_request_gets_the_whole_scrubbed_response(attack: Attack, scene: Scene, action: str) -> None:
+    """Parts of a secret could not be recognized, so egress removes the Range field before the service sees it."""
     scene.service.shows, before = "as it is", len(scene.service.heard)
     seen = scene.read(action, header="Range: bytes=0-9")
 
@@ -177,8 +175,8 @@ def test_a_request_for_part_of_a_response_gets_the_whole_one(attack: Attack, sce
 
 
 @pytest.mark.abuse_case("E37")
-def test_a_stream_to_where_a_credential_is_bound_is_denied(attack: Attack, scene: Scene) -> None:
-    """The error has its reason; before the credential was bound the same stream showed it."""
+def test_a_stream_to_a_host_with_a_bound_credential_is_denied(attack: Attack, scene: Scene) -> None:
+    """Streams are not scrubbed: before the credential was bound, the same stream showed the secret."""
     error = scene.refused("stream", host="localhost", port=scene.upstream.port)
 
     attack.denied(
@@ -189,7 +187,7 @@ def test_a_stream_to_where_a_credential_is_bound_is_denied(attack: Attack, scene
 
 @pytest.mark.abuse_case("E36")
 def test_a_locked_vault_prevents_requests_to_the_service(attack: Attack, scene: Scene) -> None:
-    """Both connectors' requests and a stream are refused; when the vault is open again, requests succeed."""
+    """Secrets to mask are unknown while the vault is locked, so requests and streams to the service are refused."""
     scene.service.shows, before = "as it is", len(scene.service.heard)
     scene.home.must("POST", "/v1/vault/lock", {})
     for action in ("own", "strange"):
@@ -204,7 +202,7 @@ def test_a_locked_vault_prevents_requests_to_the_service(attack: Attack, scene: 
 
 @pytest.mark.abuse_case("E36")
 def test_a_replaced_secret_is_still_masked(attack: Attack, scene: Scene) -> None:
-    """Both the old secret and the new one are masked, also after the vault was locked in between and the binding revoked."""
+    """Both the old and the new secret are masked, even after the vault was locked and the binding revoked."""
     scene.service.shows = "as it is"
     scene.home.must("PUT", "/v1/secrets/pw", {"value_base64": base64.b64encode(NEXT).decode()})
     for scene.service.kept in (KEY, NEXT):
@@ -221,7 +219,7 @@ def test_a_replaced_secret_is_still_masked(attack: Attack, scene: Scene) -> None
 
 @pytest.mark.abuse_case("E36")
 def test_a_key_of_the_gateway_is_masked_in_responses(attack: Attack, scene: Scene) -> None:
-    """The settings name it, although no binding does: it is masked as soon as they do, and in a daemon that starts with them."""
+    """Only the settings name this key, not a binding: it is masked once they do, and after a restart."""
     home, service, host = scene.home, scene.service, f"localhost:{scene.upstream.port}"
     service.shows, service.kept = "as it is", MODELS
     home.must("PUT", "/v1/secrets/models", {"value_base64": base64.b64encode(MODELS).decode()})

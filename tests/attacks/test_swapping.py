@@ -44,8 +44,8 @@ SWAPS = 100_000
 
 @pytest.mark.abuse_case("F6")
 def test_only_verified_bytes_run_while_the_file_is_being_replaced(attack: Attack, tmp_path: Path) -> None:
-    """The file is replaced and restored a hundred thousand times while it runs: either the pinned program ran, or the run
-    is hash_mismatch.
+    """The file is replaced and restored a hundred thousand times: each run executes the pinned program or fails with
+    hash_mismatch.
 
     The hashed bytes are copied and sealed; no path is read again.
     """
@@ -82,8 +82,8 @@ def test_only_verified_bytes_run_while_the_file_is_being_replaced(attack: Attack
 
 
 @pytest.mark.abuse_case("F9")
-def test_a_link_in_the_place_of_a_pinned_file_is_refused(attack: Attack, tmp_path: Path) -> None:
-    """The link leads to the very same bytes, in the place of the file or of its folder."""
+def test_a_link_that_replaces_a_pinned_file_is_refused(attack: Attack, tmp_path: Path) -> None:
+    """The link replaces the file or its folder, and leads to identical bytes."""
     with daemon_home() as home:
         program = _installed(home, tmp_path)
         attack.control("as it was installed", "good", _ran(home))

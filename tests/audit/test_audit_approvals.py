@@ -67,7 +67,7 @@ async def test_a_gated_run_is_recorded_with_its_question_and_waits(
 
 
 async def test_an_approved_plan_runs_once(audit: Audit, pending: Pending, plan: Plan, types: Types) -> None:
-    """The plan is approved and redeemed; a second caller that redeems is told that it runs."""
+    """The first caller redeems the approval; a second one is told that the plan already runs."""
     await audit.decide(pending.approval_id, "approve", digest=plan.digest, surface="console", reason="fine")
     await audit.redeem(pending.approval_id, plan.digest)
 
@@ -96,14 +96,14 @@ async def test_a_denied_plan_does_not_run_and_the_reason_is_kept(
 
 
 async def test_an_undecided_question_cannot_be_redeemed(audit: Audit, pending: Pending, plan: Plan) -> None:
-    """Waiting is not an approval."""
+    """A pending question is not an approval."""
     refused = await refusal(audit.redeem(pending.approval_id, plan.digest))
 
     assert refused == (FailureClass.ALREADY_DECIDED, {"status": "pending_approval"})
 
 
 async def test_a_decision_is_bound_to_the_digest_that_was_shown(audit: Audit, pending: Pending, plan: Plan) -> None:
-    """Another digest neither decides nor redeems; the right one still does both."""
+    """Another digest can neither be approved nor be run; the right one still can."""
     other = "sha256:" + "0" * 64
     assert (await refusal(audit.decide(pending.approval_id, "approve", digest=other, surface="cli")))[
         0
@@ -115,10 +115,10 @@ async def test_a_decision_is_bound_to_the_digest_that_was_shown(audit: Audit, pe
     await audit.redeem(pending.approval_id, plan.digest)
 
 
-async def test_a_question_expires_when_its_time_is_over(
+async def test_a_question_cannot_be_decided_after_its_expiry(
     audit: Audit, pending: Pending, plan: Plan, clock: Any, ledger: Ledger, types: Types
 ) -> None:
-    """A second before its end it can be decided, and a second after not; the record says that it expired."""
+    """A decision a second before the expiry is accepted, and one a second after it is recorded as expired."""
     clock.advance(899)
     other = await audit.pending(plan, an_invocation(), START_S + 900)
     await audit.decide(other.approval_id, "approve", digest=plan.digest, surface="cli")
@@ -137,7 +137,7 @@ async def test_a_question_expires_when_its_time_is_over(
 
 
 async def test_due_questions_are_expired_by_the_sweep(audit: Audit, pending: Pending, clock: Any) -> None:
-    """The sweep expires only questions whose time is over, and each once."""
+    """The periodic sweep expires only overdue questions, and each one once."""
     assert await audit.expire_due() == []
     clock.advance(901)
 
@@ -145,10 +145,10 @@ async def test_due_questions_are_expired_by_the_sweep(audit: Audit, pending: Pen
     assert await audit.expire_due() == []
 
 
-async def test_a_question_can_be_cancelled_until_it_is_used(
+async def test_a_question_can_be_cancelled_until_its_run_begins(
     audit: Audit, pending: Pending, plan: Plan, ledger: Ledger
 ) -> None:
-    """A pending question can be cancelled, and an approved one whose run has not begun. A running one cannot."""
+    """A pending question and an approved one that still waits can be cancelled."""
     await audit.cancel(pending.approval_id, surface="agent")
     assert (await refusal(audit.redeem(pending.approval_id, plan.digest)))[0] is FailureClass.CANCELLED
     assert (as_json(await query.run_state(ledger, pending.run_id, None)))["status"] == "cancelled"
@@ -177,7 +177,7 @@ async def test_an_expired_question_cannot_be_cancelled(audit: Audit, pending: Pe
 async def test_an_approved_run_that_can_no_longer_run_is_recorded_as_failed(
     audit: Audit, pending: Pending, plan: Plan, ledger: Ledger
 ) -> None:
-    """The action was disabled, or the connector's bytes changed: the failure is recorded, and the run never began."""
+    """The action was disabled or the connector's bytes changed after the approval, so the run never began."""
     await audit.decide(pending.approval_id, "approve", digest=plan.digest, surface="cli")
     failure = Failure(failure_class=FailureClass.ACTION_DISABLED, message="disabled", boundary=Boundary.USER)
     await audit.finished(pending.run_id, Failed(run_id=pending.run_id, failure=failure), 0)
@@ -239,8 +239,8 @@ async def test_the_number_of_open_questions_of_a_session_is_bounded(
 async def test_a_session_that_asks_without_end_leaves_room_for_others(
     audit: Audit, plan: Plan, asked: Invocation
 ) -> None:
-    """The next session has room, and so has the one after it. Sessions that one has started share its room, however
-    many they are.
+    """Each session has a share of the open questions. Sessions that one has started share its share, however many they
+    are.
     """
     first, second, third = (msgspec.structs.replace(asked, session=name) for name in ("ses-1", "ses-2", "ses-3"))
 
@@ -252,10 +252,10 @@ async def test_a_session_that_asks_without_end_leaves_room_for_others(
     assert await fill(audit, plan, third) > 0
 
 
-async def test_a_person_can_ask_when_agents_have_used_all_their_room(
+async def test_a_person_can_still_ask_when_agents_have_used_up_their_places(
     audit: Audit, plan: Plan, asked: Invocation
 ) -> None:
-    """The number of sessions does not matter; a further one is told that all room is taken, not that it has used its share."""
+    """The sessions' number does not matter; a further one is told that all places are taken, not that its share is."""
     agents, held = 0, MAX_OPEN_RUNS
     while held > 0:
         session = msgspec.structs.replace(asked, session=f"ses-{agents}")
@@ -270,7 +270,7 @@ async def test_a_person_can_ask_when_agents_have_used_all_their_room(
 async def test_a_restarted_daemon_counts_open_questions_as_before(
     path: Path, clock: Clock, plan: Plan, asked: Invocation
 ) -> None:
-    """The count is by the recorded party: a session started by another, a caller without a token, and the person."""
+    """The count is by the recorded party: a session with its descendants, a caller without a token, or the person."""
     nested = msgspec.structs.replace(asked, session="ses-2", party="ses-1")
     person = msgspec.structs.replace(asked, scope=Scope.OPERATOR)
     with Ledger.open(path, path.parent, "0.1.0", clock=clock) as opened:
@@ -323,10 +323,10 @@ async def test_a_missing_question_is_not_found(audit: Audit) -> None:
         assert (await refusal(attempt))[0] is FailureClass.NOT_FOUND
 
 
-async def test_a_plan_changed_at_rest_is_neither_shown_nor_run(
+async def test_a_stored_plan_that_was_modified_is_neither_shown_nor_run(
     audit: Audit, pending: Pending, ledger: Ledger, path: Path, plan: Plan
 ) -> None:
-    """The digest covers the bytes: if they differ, every reader refuses."""
+    """The digest covers the stored bytes, and every reader checks it."""
     shown = as_json(await query.approval(ledger, pending.approval_id))
     assert msgspec.convert(shown["plan"], Plan) == plan
     with sqlite3.connect(path) as connection:

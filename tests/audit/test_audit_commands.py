@@ -67,7 +67,7 @@ def aileron(home: DaemonHome) -> Command:
 def test_an_export_has_every_row_once_and_can_be_checked_elsewhere(
     home: DaemonHome, aileron: Command, tmp_path: Path
 ) -> None:
-    """Pages are joined without a limit, oldest first; the program on the page finds the head, and an altered row."""
+    """The export has several pages. The program on the reference page computes the head, and finds an altered row."""
     target = tmp_path / "trail.jsonl"
     said = aileron("audit", "export", "-o", str(target))
     lines = target.read_bytes().splitlines()
@@ -94,7 +94,7 @@ def _forged(text: bytes) -> bytes:
 
 
 def test_an_export_has_only_the_rows_that_match(aileron: Command) -> None:
-    """The rows are those of the list, without its limit."""
+    """The filters are those of `audit list`, but without its limit on the number of rows."""
     said = aileron("audit", "export", "--type", "run.refused", "--action", "send")
     rows = [json.loads(text) for text in said.out.splitlines()]
 
@@ -105,7 +105,7 @@ def test_an_export_has_only_the_rows_that_match(aileron: Command) -> None:
 
 
 def test_a_table_has_one_line_a_row_and_no_formulas(aileron: Command) -> None:
-    """The test reads it as a spreadsheet does."""
+    """A spreadsheet must not execute a cell; the test parses the table as one does."""
     said = aileron("audit", "export", "--format", "csv", "--type", "run.refused")
     rows = list(csv.DictReader(io.StringIO(said.out, newline=""), strict=True))
 
@@ -125,7 +125,7 @@ def test_an_export_on_a_terminal_is_harmless(aileron: Command) -> None:
 
 
 @pytest.mark.parametrize("words", [("tail",), ("tail", "-f"), ("export",), ("list",)])
-def test_an_unknown_filter_value_is_refused_with_the_nearest(
+def test_an_unknown_filter_value_is_refused_with_the_nearest_known_one(
     aileron: Command, tmp_path: Path, words: tuple[str, ...]
 ) -> None:
     """All commands refuse it alike, and create no file."""
@@ -139,7 +139,7 @@ def test_an_unknown_filter_value_is_refused_with_the_nearest(
 
 
 def test_events_during_an_export_are_not_in_it(tmp_path: Path) -> None:
-    """Every page has the same upper bound, the newest row at the beginning, and the same start time."""
+    """All pages have one upper bound, the newest row at the beginning."""
     with daemon_home() as made, FakeDaemon(made.path) as fake:
         row = {"record": '{"at_us":0,"seq":1}', "previous": "00", "hash": "11"}
 
@@ -163,7 +163,7 @@ def test_events_during_an_export_are_not_in_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("end", ["fails", "interrupted"])
 def test_an_unfinished_export_never_replaces_a_file(tmp_path: Path, end: str) -> None:
-    """The daemon fails at the second page, or the command is interrupted there: the earlier file is unchanged."""
+    """The daemon fails at the second page or the command is interrupted: the earlier file is unchanged."""
     target = tmp_path / "trail.jsonl"
     target.write_bytes(b"old")
     with daemon_home() as made, FakeDaemon(made.path) as fake:
@@ -218,8 +218,8 @@ def test_tail_prints_the_newest_events_last(aileron: Command, home: DaemonHome) 
     assert aileron("audit", "tail", "-n", "-1").code == 2
 
 
-def test_new_events_follow_in_order_and_only_those_that_match(home: DaemonHome, aileron: Command) -> None:
-    """Each is printed as it comes, even into a pipe; an interrupt ends the command with 130 and without a traceback."""
+def test_tail_follow_prints_only_matching_events_in_order(home: DaemonHome, aileron: Command) -> None:
+    """Each event is printed as it comes, even into a pipe. An interrupt ends the command with 130 and no traceback."""
     with aileron.start("audit", "tail", "-f", "-n", "0", "--json", "--type", "run.refused") as process:
         assert process.stdout is not None
         names = ["no-such-action-1", "no-such-action-2", "no-such-action-3"]
@@ -247,8 +247,8 @@ def _has_line(process: subprocess.Popen[str]) -> bool:
     return bool(select.select([process.stdout], [], [], 0.2)[0])
 
 
-def test_following_ends_when_the_daemon_does(tmp_path: Path) -> None:
-    """The exit code is 69 with a message, and no daemon is started."""
+def test_tail_follow_ends_when_the_daemon_stops(tmp_path: Path) -> None:
+    """The command exits with 69 and a message, and starts no daemon."""
     with daemon_home() as made:
         made.ask("GET", "/healthz")
         with Command(made.path).start("audit", "tail", "--follow") as process:
@@ -262,8 +262,8 @@ def test_following_ends_when_the_daemon_does(tmp_path: Path) -> None:
         assert not (made.path / "run" / "operator.sock").exists() or made.daemon_pid is None
 
 
-def test_following_ends_when_its_reader_goes_away(home: DaemonHome, aileron: Command) -> None:
-    """A command such as `| head -1` does not keep it waiting for the next event."""
+def test_tail_follow_ends_when_its_reader_closes_the_pipe(home: DaemonHome, aileron: Command) -> None:
+    """Otherwise `| head -1` would keep the command waiting for the next event."""
     with aileron.start("audit", "tail", "--follow") as process:
         assert process.stdout is not None
         process.stdout.readline()
@@ -272,8 +272,8 @@ def test_following_ends_when_its_reader_goes_away(home: DaemonHome, aileron: Com
         assert process.wait(30) == 0
 
 
-def test_following_survives_a_busy_daemon(tmp_path: Path) -> None:
-    """A failed request is repeated, and the next one continues from the last good one."""
+def test_tail_follow_retries_failed_requests(tmp_path: Path) -> None:
+    """The next request continues after the last event that was printed."""
     with daemon_home() as made, FakeDaemon(made.path) as fake:
         busy = (429, {"error": {"class": "busy", "message": "try again", "details": {}}})
         event = {"at": "2026-11-21T05:29:24.500000Z", "type": "vault.locked", "hash": "00"}
@@ -293,7 +293,7 @@ def test_following_survives_a_busy_daemon(tmp_path: Path) -> None:
 
 
 def test_a_terminal_shows_events_under_their_run(aileron: Command) -> None:
-    """The layout is that of the list, in the opposite order."""
+    """The layout is that of `audit list`, but with the newest event last."""
     shown = aileron.at_terminal("audit", "tail", "-n", "1", "--run", "run-7", NO_COLOR="1").out.splitlines()
 
     assert shown[0].endswith("run-7  =1+1")

@@ -34,7 +34,7 @@ def killed_after(path: Path, lines: int) -> list[tuple[str, str]]:
 
 
 def test_no_acknowledged_event_is_lost_after_a_kill(tmp_path: Path) -> None:
-    """Every round uses the same ledger, without a clean stop in between."""
+    """All rounds use the same ledger, so damage of one round would show in the next."""
     path = tmp_path / "ledger.db"
     seed = random.randrange(2**32)
     print(f"seed {seed}")

@@ -48,7 +48,7 @@ def read(text: str) -> list[dict[str, str]]:
 @given(st.sampled_from(ATTACKS) | TEXT)
 @example("=cmd|' /C calc'!A0")
 def test_no_cell_of_a_table_is_a_formula(text: str) -> None:
-    """Each cell starts with no character that has a meaning, and contains no invisible one, whatever the text is."""
+    """Each cell starts with no character that a spreadsheet interprets, and contains no invisible one."""
     event = {
         "seq": 1,
         "at": text,
@@ -75,15 +75,15 @@ def test_harmless_text_is_left_as_it_is(text: str) -> None:
     assert harmless(text) == text
 
 
-def test_an_empty_table_has_titles() -> None:
-    """A program that reads it finds its columns."""
+def test_an_empty_table_has_column_titles() -> None:
+    """A program that parses the table finds its columns even without a row."""
     assert table([], with_titles=True) == ",".join(f'"{name}"' for name in COLUMNS) + "\n"
 
 
 @given(st.dictionaries(st.text(min_size=1, max_size=8), JSON, max_size=4), st.integers(0, 2**52))
 @example({"a": [1, {"b": 2, "at": "x"}]}, 0)
 def test_a_line_contains_the_record_byte_for_byte(facts: dict[str, Any], at_us: int) -> None:
-    """The record is everything up to the last `,"at":"`, and a brace: its hash can be recomputed, whatever a fact says."""
+    """The record's exact bytes can be cut out of the line, so its hash can be recomputed whatever a fact contains."""
     at_us %= 253_402_300_800_000_000  # until the end of year 9999
     record = make_record(7, at_us, {**facts, "type": "note"})
     digest = link(bytes(32), record)
@@ -95,7 +95,7 @@ def test_a_line_contains_the_record_byte_for_byte(facts: dict[str, Any], at_us: 
 
 
 def test_a_new_file_is_private_and_replaces_the_old_one(tmp_path: Path) -> None:
-    """The mode is 0600 whatever the old file had, and no other file is left."""
+    """The mode is 0600 even if the old file's was wider, and no temporary file is left."""
     target = tmp_path / "trail.jsonl"
     target.write_bytes(b"old")
     target.chmod(0o644)
@@ -126,7 +126,7 @@ def test_an_unfinished_file_does_not_replace_the_old_one(tmp_path: Path, end: ty
 
 
 def test_only_a_regular_file_is_replaced(tmp_path: Path) -> None:
-    """A device, a directory or a link is not, because another program may follow the link."""
+    """Devices, directories and links are refused, because another program may rely on them."""
     (tmp_path / "link").symlink_to("/dev/null")
     for taken in (Path("/dev/null"), tmp_path, tmp_path / "link"):
         with pytest.raises(FileExistsError), new_file(taken):

@@ -93,15 +93,15 @@ def test_times_and_facts_can_be_combined(ledger: Ledger) -> None:
     assert [row["seq"] for row in rows] == [3, 5, 7, 9, 11]
 
 
-def test_a_type_with_a_fact_that_it_never_has_finds_no_rows(ledger: Ledger) -> None:
-    """The result is known without a search, even in a large ledger. A fact that the type has finds its rows."""
+def test_a_filter_on_a_fact_that_the_event_type_lacks_finds_no_rows(ledger: Ledger) -> None:
+    """The query is answered without a search, even in a large ledger. A fact that the type does have finds its rows."""
     assert found(ledger, type="vault.created", session="local") == []
     assert found(ledger, type="run.started", **{"class": "busy"}) == []
     assert found(ledger, type="run.finished", session="local", limit="1") != []
 
 
-def test_records_are_returned_as_they_are_chained(ledger: Ledger) -> None:
-    """The rows are the same in the other form: text, and two hashes in hex digits."""
+def test_records_can_be_returned_as_their_exact_hashed_text(ledger: Ledger) -> None:
+    """This form has the same rows: the record's text, its hash and the previous hash in hex digits."""
     facts, records = found(ledger, run="run-1"), found(ledger, run="run-1", form="record")
 
     assert [(row["seq"], row["hash"]) for row in facts] == [(row["seq"], row["hash"]) for row in records]
@@ -110,7 +110,7 @@ def test_records_are_returned_as_they_are_chained(ledger: Ledger) -> None:
 
 
 def test_a_page_of_large_records_ends_early_and_all_pages_are_complete(tmp_path: Path) -> None:
-    """A page has eight mebibytes and the record that exceeded them; the next page continues there, and a run is shown whole."""
+    """A page ends with the record that exceeds eight MiB; the next page continues there, and a run is shown whole."""
     with Ledger.open(tmp_path / "ledger.db", tmp_path, "0.1.0") as ledger:
         large: JSONObject = {"type": "run.requested", "run": "run-1", "args": "x" * (MAX_PAGE_BYTES // 4)}
         for _ in range(6):

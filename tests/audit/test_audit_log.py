@@ -47,7 +47,7 @@ def row_of(ledger: Ledger, run_id: str) -> Any:
 async def test_an_ungated_run_is_requested_and_started_in_one_commit(
     audit: Audit, plan: Plan, asked: Invocation, facts: Facts, ledger: Ledger
 ) -> None:
-    """Both rows are there when the call returns, with all that was decided, and with the same time."""
+    """Both rows exist when the call returns, have the whole plan, and have the same time."""
     run_id = await audit.requested(plan, asked, layers=LAYERS)
 
     requested, started = facts(run_id)
@@ -105,10 +105,10 @@ async def test_the_first_start_is_recorded_once(
     assert types(run_id)[2:] == ["run.retried", "run.started", "run.started"]
 
 
-async def test_an_admitted_run_is_approved_until_it_starts(
+async def test_an_admitted_run_has_the_status_approved_until_it_starts(
     audit: Audit, plan: Plan, asked: Invocation, ledger: Ledger
 ) -> None:
-    """A run that is at `approved` after a crash has had no effect."""
+    """A run that still has this status after a crash had no effect."""
     run_id = await audit.requested(plan, asked)
     assert row_of(ledger, run_id).status is RunStatus.APPROVED
 
@@ -158,8 +158,10 @@ async def test_failure_is_recorded_with_its_class_and_details(
     assert query.outcome_of(row_of(ledger, run_id)) == Failed(run_id=run_id, failure=failure)
 
 
-async def test_a_run_ends_once(audit: Audit, plan: Plan, asked: Invocation, types: Callable[..., list[str]]) -> None:
-    """The second caller is told how the run ended, and no event is added."""
+async def test_a_run_can_end_only_once(
+    audit: Audit, plan: Plan, asked: Invocation, types: Callable[..., list[str]]
+) -> None:
+    """A second caller is told how the run ended, and no event is added."""
     run_id = await audit.requested(plan, asked, layers=LAYERS)
     await audit.finished(run_id, Succeeded(run_id=run_id, result=1), 1)
 
@@ -175,7 +177,7 @@ async def test_a_run_ends_once(audit: Audit, plan: Plan, asked: Invocation, type
 async def test_an_unknown_outcome_is_a_state_of_its_own(
     audit: Audit, plan: Plan, asked: Invocation, ledger: Ledger, facts: Facts
 ) -> None:
-    """A run interrupted by the daemon, or by an executor that cannot tell, is `unknown`, never `failed`."""
+    """A run whose daemon was killed, or whose executor cannot tell, is `unknown` and never `failed`."""
     first = await audit.requested(plan, asked, layers=LAYERS)
     await cut_short(audit, first, plan)
     second = await audit.requested(plan, msgspec.structs.replace(asked, again=first), layers=LAYERS)
@@ -188,7 +190,9 @@ async def test_an_unknown_outcome_is_a_state_of_its_own(
         assert state["error"]["class"] == FailureClass.OUTCOME_UNKNOWN
 
 
-async def test_a_request_that_does_not_resolve_is_one_row(audit: Audit, facts: Facts, ledger: Ledger) -> None:
+async def test_a_request_that_does_not_resolve_is_recorded_as_one_row(
+    audit: Audit, facts: Facts, ledger: Ledger
+) -> None:
     """The row has class, message and the requested name, but no arguments."""
     asked = an_invocation(action="no-such" + "x" * 500 + "\ud800", args={"secret": "s3cret-value"})
 
@@ -246,7 +250,7 @@ async def test_an_outgoing_request_is_recorded_before_and_after(
 async def test_events_of_a_connector_are_recorded_unchanged(
     audit: Audit, plan: Plan, asked: Invocation, facts: Facts
 ) -> None:
-    """Hostile text is data: hidden characters stay, for surfaces to show."""
+    """Hidden characters are kept, because escaping is the task of whoever displays them."""
     run_id, step = await audit.requested(plan, asked, layers=LAYERS), plan.steps[0]
     fields: JSONObject = {"note": "\u202egnp.exe\x1b[2J", "ratio": 0.1, "é": [None, True]}
 
@@ -281,10 +285,10 @@ async def test_an_event_that_a_connector_may_not_record_fails_the_connector(
         ({"n": float("inf")}, "cannot be written as canonical JSON"),
     ],
 )
-async def test_details_that_cannot_be_recorded_do_not_stop_the_outcome(
+async def test_unrecordable_details_do_not_keep_a_failure_out_of_the_record(
     audit: Audit, plan: Plan, asked: Invocation, facts: Facts, details: dict[str, Any], reason: str
 ) -> None:
-    """A connector cannot keep its failure out of the record with unsuitable details."""
+    """Otherwise a connector could hide its failure by adding details that have no canonical form."""
     run_id = await audit.requested(plan, asked, layers=LAYERS)
     message = "m" * 10_000 + "\ud800"
 
@@ -309,7 +313,7 @@ async def test_details_that_cannot_be_recorded_do_not_stop_the_outcome(
 async def test_a_result_that_cannot_be_stored_is_recorded_as_a_failure(
     audit: Audit, plan: Plan, asked: Invocation, ledger: Ledger, result: Any, failure_class: str, words: str
 ) -> None:
-    """The run is over nevertheless, and its caller gets what the record says."""
+    """The run has ended all the same, and its caller gets the recorded failure."""
     run_id = await audit.requested(plan, asked, layers=LAYERS)
 
     recorded = await audit.finished(run_id, Succeeded(run_id=run_id, result=result), 1)
@@ -323,7 +327,7 @@ async def test_a_result_that_cannot_be_stored_is_recorded_as_a_failure(
 async def test_arguments_without_a_canonical_form_stop_the_run_before_it_begins(
     audit: Audit, plan: Plan, asked: Invocation, types: Callable[..., list[str]]
 ) -> None:
-    """Events are not recorded, and the caller must not go on."""
+    """The caller gets an error instead of a run, and no event is recorded."""
     plan = msgspec.structs.replace(plan, args={"text": "\ud800"})
 
     with pytest.raises((AileronError, ValueError), match="canonical"):
@@ -333,7 +337,7 @@ async def test_arguments_without_a_canonical_form_stop_the_run_before_it_begins(
 
 
 async def test_lifecycle_events_have_a_row_each(audit: Audit, facts: Facts, path: Any) -> None:
-    """The event of a secret has only its name."""
+    """Events about a secret have only its name."""
     await audit.daemon_started("0.1.0", LAYERS, "sha256:0")
     await audit.note(VaultCreated())
     assert await audit.note(SecretSet(name="mail")) == 4
@@ -353,7 +357,7 @@ async def test_lifecycle_events_have_a_row_each(audit: Audit, facts: Facts, path
     ]
 
 
-async def test_recovery_closes_begun_runs_and_runs_nothing(
+async def test_recovery_after_a_crash_closes_open_runs_and_runs_nothing(
     audit: Audit, plan: Plan, asked: Invocation, ledger: Ledger, types: Callable[..., list[str]], path: Any, clock: Any
 ) -> None:
     """A begun run becomes unknown, an admitted one cancelled, an overdue question expired; a waiting one stays. A
@@ -388,7 +392,7 @@ async def test_recovery_closes_begun_runs_and_runs_nothing(
 
 
 async def test_the_same_idempotency_key_finds_the_same_run(audit: Audit, plan: Plan, ledger: Ledger) -> None:
-    """The key finds the run whatever its state, but not for another session or for other arguments."""
+    """The run is found in any state, but not from another session or with other arguments."""
     asked = an_invocation(idempotency_key="k-1")
     assert await audit.earlier(asked) is None
     run_id = await audit.requested(plan, asked, layers=LAYERS)
@@ -407,7 +411,7 @@ async def test_the_same_idempotency_key_finds_the_same_run(audit: Audit, plan: P
 async def test_a_second_run_with_the_same_key_is_not_recorded(
     audit: Audit, plan: Plan, types: Callable[..., list[str]]
 ) -> None:
-    """Two requests raced past the look-up: the loser writes nothing and is told which run to ask for."""
+    """Two requests look the key up at the same time: the second one writes nothing, and is told the first one's run."""
     asked = an_invocation(idempotency_key="k-1")
     run_id = await audit.requested(plan, asked, layers=LAYERS)
     before = types()
@@ -420,7 +424,7 @@ async def test_a_second_run_with_the_same_key_is_not_recorded(
     assert types() == before
 
 
-async def test_a_key_whose_run_is_unknown_starts_no_run(audit: Audit, plan: Plan) -> None:
+async def test_an_idempotency_key_whose_run_is_unknown_starts_no_run(audit: Audit, plan: Plan) -> None:
     """The run may have taken effect, so it is not repeated under that key."""
     asked = an_invocation(idempotency_key="k-1")
     run_id = await audit.requested(plan, asked, layers=LAYERS)
@@ -432,9 +436,7 @@ async def test_a_key_whose_run_is_unknown_starts_no_run(audit: Audit, plan: Plan
 async def test_a_run_with_an_unknown_outcome_is_repeated_only_by_its_id(
     audit: Audit, plan: Plan, clock: Clock, facts: Facts, ledger: Ledger
 ) -> None:
-    """This holds for every caller, gated or not; it works once, with the id of the newest such run. Other arguments are
-    not affected.
-    """
+    """A repetition must name the newest such run, and works once, for every caller. Other arguments are not affected."""
     invocation, other = an_invocation(), an_invocation(session="another")
     lost = await audit.requested(plan, invocation, layers=LAYERS)
     await cut_short(audit, lost, plan)
@@ -474,7 +476,7 @@ async def test_a_run_with_an_unknown_outcome_is_repeated_only_by_its_id(
 async def test_an_unknown_run_whose_steps_are_all_idempotent_is_repeated(
     audit: Audit, plan: Plan, asked: Invocation
 ) -> None:
-    """A single step that is not idempotent is enough to refuse."""
+    """A single step that is not idempotent is enough to refuse the repetition."""
     harmless = msgspec.structs.replace(
         plan, steps=tuple(msgspec.structs.replace(step, idempotent=True) for step in plan.steps)
     )
@@ -488,7 +490,7 @@ async def test_an_unknown_run_whose_steps_are_all_idempotent_is_repeated(
 
 
 async def test_an_unknown_run_that_had_sent_nothing_is_repeated(audit: Audit, plan: Plan, asked: Invocation) -> None:
-    """The run is unknown nevertheless; once it has sent something, the repetition is refused."""
+    """The first run stays unknown. Once a repetition has sent something, a further one is refused."""
     await audit.interrupted(await audit.requested(plan, asked, layers=LAYERS))
     later = await audit.requested(plan, asked, layers=LAYERS)
     await cut_short(audit, later, plan)
@@ -508,7 +510,7 @@ async def test_an_invalid_idempotency_key_is_refused(audit: Audit, key: str) -> 
 
 
 async def test_arguments_that_cannot_be_compared_are_bad_input(audit: Audit) -> None:
-    """Arguments without a canonical form cannot be compared with those of the earlier run."""
+    """A request with a key is compared with the earlier run by the canonical form of its arguments."""
     assert (
         await refusal(audit.earlier(an_invocation(idempotency_key="k", args={"n": 2**60})), match="canonical")
     ).failure_class is FailureClass.BAD_INPUT
@@ -541,7 +543,7 @@ async def test_every_row_is_parsed_as_an_event_of_the_closed_set(
 
 
 async def test_no_event_has_a_field_for_a_secret(audit: Audit, path: Any, plan: Plan, asked: Invocation) -> None:
-    """The whole plan, with its credential, leaves only the binding's name."""
+    """The plan's credential appears only by the binding's name."""
     outcome: Outcome = Succeeded(run_id=await audit.requested(plan, asked, layers=LAYERS), result=None)
     await audit.finished(outcome.run_id, outcome, 1)
 

@@ -259,7 +259,7 @@ def _renamed(event: str) -> Forge:
 def test_the_kind_of_a_decision_is_that_of_the_question(
     original: Path, tmp_path: Path, event: str, reason: Reason, words: str
 ) -> None:
-    """Another kind in the row of the decision, or of the question, does not make a passkey's approval valid."""
+    """A passkey may not decide every kind: changing the kind in the row of the decision or question does not help."""
     report = forged(original, tmp_path / "ledger.db", _renamed(event))
 
     assert report.finding is not None
@@ -273,7 +273,7 @@ def _again(events: list[Facts]) -> list[Facts]:
 
 
 def test_one_decision_enrolls_a_passkey_once(original: Path, tmp_path: Path) -> None:
-    """A revoked passkey does not come back with the row that enrolled it, nor is it enrolled twice."""
+    """Replaying the enrollment's row neither restores a revoked passkey nor enrolls one twice."""
     told_again = forged(original, tmp_path / "ledger.db", _again)
 
     assert told_again.finding is not None
@@ -281,8 +281,8 @@ def test_one_decision_enrolls_a_passkey_once(original: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.anyio
-async def test_another_approver_ends_every_passkey(original: Path, tmp_path: Path) -> None:
-    """The ledger then refuses their decisions, and verification would too; enrolled anew they are valid again."""
+async def test_a_new_approver_invalidates_every_passkey(original: Path, tmp_path: Path) -> None:
+    """The ledger and the verification refuse their decisions until the new approver enrolls them again."""
     path = tmp_path / "ledger.db"
     shutil.copy(original, path)
     with Ledger.open(path, path.parent, "0.1.0") as ledger:
@@ -321,8 +321,8 @@ async def test_a_passkey_decides_only_between_enrollment_and_revocation(tmp_path
 
 
 @pytest.mark.anyio
-async def test_a_revocation_without_a_passkey_id_leaves_none_in_force(tmp_path: Path) -> None:
-    """The row does not say which passkey it ends: none can decide until that is known. Before it, one does."""
+async def test_a_damaged_revocation_without_a_passkey_id_disables_all_passkeys(tmp_path: Path) -> None:
+    """The row does not say which passkey it revokes, so none is accepted after it; before it, one is."""
     path = tmp_path / "ledger.db"
     with Ledger.open(path, path.parent, "0.1.0") as ledger:
         audit = Audit(ledger)
@@ -337,7 +337,7 @@ async def test_a_revocation_without_a_passkey_id_leaves_none_in_force(tmp_path: 
 
 
 @pytest.mark.anyio
-async def test_a_head_can_be_signed_with_a_passkey_too(tmp_path: Path) -> None:
+async def test_a_ledgers_head_can_be_signed_with_a_passkey_too(tmp_path: Path) -> None:
     """The signature is optional; if it exists, it is checked like the approver's."""
     path = tmp_path / "ledger.db"
     with Ledger.open(path, path.parent, "0.1.0") as ledger:

@@ -67,7 +67,7 @@ def test_a_filter_is_parsed_from_text(parameters: dict[str, str], wanted: EventF
     ],
 )
 def test_an_invalid_filter_is_an_error(parameters: dict[str, str], words: str) -> None:
-    """The query never answers another question than the one asked."""
+    """A filter that was ignored would return rows that nobody asked about."""
     with pytest.raises(AileronError, match=words) as caught:
         query.event_filter(parameters, NOW_US)
 
@@ -91,7 +91,7 @@ async def test_events_are_readable_and_newest_first(audit: Audit, ledger: Ledger
 async def test_a_failed_run_is_found_by_each_of_its_facts(
     audit: Audit, plan: Plan, asked: Invocation, ledger: Ledger
 ) -> None:
-    """Session, action, connector and class are together in the row that ends it."""
+    """The row that ends a run has session, action, connector and failure class together."""
     run_id = await audit.requested(plan, asked, layers=["seccomp"])
     failure = Failure(failure_class=FailureClass.NETWORK_ERROR, message="no", boundary=Boundary.EXTERNAL)
     await audit.finished(run_id, Failed(run_id=run_id, failure=failure), 1)
@@ -131,7 +131,7 @@ async def test_a_run_is_shown_with_all_its_events(
 
 
 async def test_a_refused_request_is_shown_without_a_status(audit: Audit, ledger: Ledger, asked: Invocation) -> None:
-    """The request never was a run."""
+    """The request never became a run."""
     failure = Failure(failure_class=FailureClass.NOT_FOUND, message="no such action", boundary=Boundary.USER)
     audit_id = await audit.refused(asked, failure)
 
@@ -140,7 +140,7 @@ async def test_a_refused_request_is_shown_without_a_status(audit: Audit, ledger:
     assert shown.keys() == {"audit_id", "events"}
 
 
-async def test_a_state_is_reported_in_the_words_of_the_api(
+async def test_a_runs_state_is_reported_with_the_keys_of_the_api(
     audit: Audit, plan: Plan, asked: Invocation, ledger: Ledger
 ) -> None:
     """A running run has no outcome, a completed one its result, and a failed one its error, with a denied capability at
@@ -167,7 +167,7 @@ async def test_a_state_is_reported_in_the_words_of_the_api(
 
 
 async def test_questions_are_listed_with_their_subjects(ledger: Ledger, pending: Pending, plan: Plan) -> None:
-    """The first to expire comes first; a single question has its plan."""
+    """The question that expires first comes first; a single question also has its plan."""
     (listed,) = as_json(await query.open_approvals(ledger))
 
     assert listed.pop("created_at") < listed["expires_at"]
@@ -185,8 +185,10 @@ async def test_questions_are_listed_with_their_subjects(ledger: Ledger, pending:
     assert Plan.from_json((as_json(await query.approval(ledger, pending.approval_id)))["plan"]) == plan
 
 
-async def test_a_session_sees_nothing_of_another(audit: Audit, plan: Plan, ledger: Ledger, pending: Pending) -> None:
-    """Runs and questions of another session are not found, exactly like ones that do not exist."""
+async def test_a_session_cannot_see_runs_and_questions_of_another(
+    audit: Audit, plan: Plan, ledger: Ledger, pending: Pending
+) -> None:
+    """They are not found, exactly like ones that do not exist."""
     other = await audit.requested(plan, an_invocation(session="other"), layers=["seccomp"])
 
     async def words(look: Awaitable[Any]) -> str:

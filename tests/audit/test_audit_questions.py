@@ -68,7 +68,7 @@ def recorded(ledger: Ledger) -> Callable[[str], list[dict[str, Any]]]:
 # Candidates
 
 
-async def test_an_approved_edit_is_what_runs(
+async def test_an_approved_edit_runs_in_place_of_the_original(
     audit: Audit, pending: Pending, plan: Plan, ledger: Ledger, path: Path
 ) -> None:
     """The edit's plan is loaded and its digest redeemed; the caller is told which arguments ran, and the record says
@@ -99,7 +99,7 @@ async def test_an_approved_edit_is_what_runs(
 async def test_the_original_runs_unchanged_if_it_is_approved(
     audit: Audit, pending: Pending, plan: Plan, ledger: Ledger
 ) -> None:
-    """This is the control: an edit exists beside it, but the original is decided, and no other arguments are reported."""
+    """This is the control: an edit exists, but the person approved the original plan."""
     await audit.add_edit(pending.approval_id, edited())
     await audit.decide(pending.approval_id, "approve", digest=plan.digest, surface="operator")
     frozen = await audit.frozen(pending.approval_id)
@@ -112,7 +112,7 @@ async def test_the_original_runs_unchanged_if_it_is_approved(
 async def test_a_plan_is_decided_together_with_its_preview(
     audit: Audit, pending: Pending, plan: Plan, ledger: Ledger, recorded: Any, path: Path
 ) -> None:
-    """The decided digest covers both; only digests are kept, and either digest redeems the decision, once."""
+    """The decided digest covers both. Only digests are stored, and either digest redeems the approval, once."""
     name = pending.approval_id
     both = await audit.add_preview(name, plan.digest, SEEN, run_id="run-preview")
     assert both == digest_with_preview(plan.digest, SEEN)
@@ -138,7 +138,7 @@ async def test_a_plan_is_decided_together_with_its_preview(
 async def test_a_failed_preview_is_recorded_and_cannot_be_approved(
     audit: Audit, pending: Pending, plan: Plan, recorded: Any
 ) -> None:
-    """The record has its class, and there is no further digest to approve."""
+    """The record has the failure class, and no digest that includes a preview exists."""
     made = await audit.add_preview(
         pending.approval_id, plan.digest, None, run_id="run-preview", failure_class=FailureClass.NETWORK_ERROR
     )
@@ -148,8 +148,10 @@ async def test_a_failed_preview_is_recorded_and_cannot_be_approved(
     assert (await audit.check_decidable(pending.approval_id)).digests == (plan.digest,)
 
 
-async def test_a_preview_belongs_to_a_plan_that_can_be_decided(audit: Audit, pending: Pending, plan: Plan) -> None:
-    """An edit can have one too; a digest that already includes a preview cannot, nor can any other digest."""
+async def test_a_preview_can_be_added_only_to_a_plan_that_can_be_decided(
+    audit: Audit, pending: Pending, plan: Plan
+) -> None:
+    """An edit can have a preview too. A digest that already includes one cannot, and neither can an unknown digest."""
     name = pending.approval_id
     await audit.add_edit(name, edited())
     both = await audit.add_preview(name, edited().digest, SEEN, run_id="run-1")
@@ -159,8 +161,8 @@ async def test_a_preview_belongs_to_a_plan_that_can_be_decided(audit: Audit, pen
         assert await refusal(audit.add_preview(name, other, SEEN, run_id="run-1")) is FailureClass.INVALID_REQUEST
 
 
-async def test_repeated_candidates_are_stored_once(audit: Audit, pending: Pending, plan: Plan, recorded: Any) -> None:
-    """An edit back to the original is nothing new; a preview that shows the same is recorded again."""
+async def test_repeated_edits_are_stored_once(audit: Audit, pending: Pending, plan: Plan, recorded: Any) -> None:
+    """An edit back to the original is not stored; a preview with the same content is recorded again."""
     name = pending.approval_id
     for _ in range(3):
         await audit.add_edit(name, edited())
@@ -171,8 +173,10 @@ async def test_repeated_candidates_are_stored_once(audit: Audit, pending: Pendin
     assert (len(recorded("approval.edited")), len(recorded("approval.previewed"))) == (1, 3)
 
 
-async def test_candidates_are_bounded(audit: Audit, pending: Pending, plan: Plan, path: Path) -> None:
-    """An edit beyond the bound is refused, and previews have room beside edits; each existing candidate can still be decided."""
+async def test_the_edits_and_previews_of_a_question_are_bounded(
+    audit: Audit, pending: Pending, plan: Plan, path: Path
+) -> None:
+    """Edits have a bound of their own, so previews have room beside them. Each stored one can still be decided."""
     for number in range(MAX_EDITS):
         await audit.add_edit(pending.approval_id, edited(number))
     assert await refusal(audit.add_edit(pending.approval_id, edited(99))) is FailureClass.BUSY
@@ -190,7 +194,7 @@ async def test_candidates_are_bounded(audit: Audit, pending: Pending, plan: Plan
 async def test_nothing_is_added_to_a_decided_or_expired_question(
     audit: Audit, plan: Plan, clock: Clock, ledger: Ledger, recorded: Any
 ) -> None:
-    """Edits, previews, questions and answers need a pending question; the same calls on a pending one are the control."""
+    """Edits, previews, questions and answers are all refused. The same ones are accepted for a pending question."""
 
     def attempts(name: str) -> list[Awaitable[Any]]:
         return [
@@ -221,7 +225,7 @@ async def test_nothing_is_added_to_a_decided_or_expired_question(
 async def test_a_signed_decision_is_stored_completely(
     audit: Audit, pending: Pending, plan: Plan, ledger: Ledger, recorded: Any, path: Path
 ) -> None:
-    """The signature is in the row, the event, the frozen decision and the response; and it verifies."""
+    """Row, event, frozen decision and response all have the signature, and it verifies."""
     person = Signer()
     await person.appoint(audit)
     assert await audit.has_approver()
@@ -244,10 +248,10 @@ async def test_a_signed_decision_is_stored_completely(
     assert verify(path).decisions.signed == 1
 
 
-async def test_the_time_of_a_question_comes_from_the_signed_chain(
+async def test_the_time_of_a_question_comes_from_the_hash_chain(
     audit: Audit, pending: Pending, plan: Plan, ledger: Ledger, path: Path
 ) -> None:
-    """A binding must be unchanged since the question; a later time in the row does not make it seem so."""
+    """A binding must be unchanged since the question was asked, so a later time in the row must not count."""
     person = Signer()
     signed = person.signed(pending.approval_id, plan.digest)
     await audit.decide(pending.approval_id, "approve", digest=plan.digest, surface="operator", signed=signed)
@@ -263,8 +267,8 @@ async def test_the_time_of_a_question_comes_from_the_signed_chain(
 async def test_an_unsigned_decision_that_races_with_a_new_key_is_refused(
     audit: Audit, pending: Pending, plan: Plan, path: Path
 ) -> None:
-    """A decision with the previous key is refused too. The caller's check was a moment earlier; the order in the record
-    counts.
+    """The caller checked before the key was recorded; only the order in the ledger counts. A previous key's decision is
+    refused too.
     """
     first, second = Signer(), Signer()
     assert not await audit.has_approver()
@@ -283,7 +287,7 @@ async def test_an_unsigned_decision_that_races_with_a_new_key_is_refused(
 
 
 async def test_concurrent_keys_and_decisions_leave_a_valid_chain(audit: Audit, plan: Plan, path: Path) -> None:
-    """Two callers name a first key while decisions of every kind are made: one key wins, and every accepted decision fits it."""
+    """Two callers name a first key while decisions arrive: one key wins, and each accepted decision matches it."""
     signers = (Signer(), Signer())
     asked = [await audit.pending(plan, an_invocation(), LATER_S) for _ in range(24)]
     won: list[str] = []
@@ -317,7 +321,7 @@ async def test_concurrent_keys_and_decisions_leave_a_valid_chain(audit: Audit, p
 async def test_a_signed_head_of_another_ledger_is_refused(
     audit: Audit, pending: Pending, plan: Plan, ledger: Ledger
 ) -> None:
-    """A program between the approver and the daemon supplied it: stored, it would make an honest record look forged."""
+    """A man in the middle may have supplied it. Stored, it would make an honest ledger look forged."""
     person = Signer()
     await person.appoint(audit)
     name = pending.approval_id
@@ -353,7 +357,7 @@ async def test_a_signed_reason_is_stored_unchanged_or_refused(audit: Audit, pend
 async def test_a_held_approval_can_be_used_after_the_hold(
     audit: Audit, clock: Clock, ledger: Ledger, recorded: Any, path: Path
 ) -> None:
-    """The expiry moves to a minute past the hold, and is recorded; until then the status says how long it is held."""
+    """The expiry moves to a minute after the hold; until then the status says how long the hold lasts."""
     rule = msgspec.structs.replace(a_plan().approval, undo_window_s=3600)
     plan = msgspec.structs.replace(a_plan(), approval=rule)
     held, plain = [await audit.pending(plan, an_invocation(), LATER_S) for _ in range(2)]
@@ -379,7 +383,7 @@ async def test_a_held_approval_can_be_used_after_the_hold(
 async def test_a_question_to_the_agent_waits_for_its_answer_and_wakes_a_poller(
     audit: Audit, pending: Pending, ledger: Ledger, recorded: Any, path: Path
 ) -> None:
-    """Questions are asked one at a time; the person sees the answer, and the agent no longer sees the question."""
+    """Only one question is open at a time. The person sees the answer; the agent then no longer sees the question."""
     name = pending.approval_id
     assert await refusal(audit.put_answer(name, "because", "local")) is FailureClass.INVALID_REQUEST
     seen: list[dict[str, Any]] = []
@@ -409,7 +413,7 @@ async def test_a_question_to_the_agent_waits_for_its_answer_and_wakes_a_poller(
     assert verify(path).is_whole
 
 
-async def test_a_conversation_is_bounded(audit: Audit, pending: Pending) -> None:
+async def test_the_questions_and_answers_of_a_conversation_are_bounded(audit: Audit, pending: Pending) -> None:
     """A text is neither empty nor too long, and the number of rounds is limited."""
     name = pending.approval_id
     for text in ("", " \n", "x" * 4001, "\ud800"):
@@ -425,10 +429,10 @@ async def test_a_conversation_is_bounded(audit: Audit, pending: Pending) -> None
 # Consents
 
 
-async def test_a_consent_is_asked_once_approved_and_used(
+async def test_a_consent_is_asked_for_once_and_used_once(
     audit: Audit, ledger: Ledger, recorded: Any, path: Path, clock: Clock
 ) -> None:
-    """An open question exists once for a subject; its decision is used once; another subject is another question."""
+    """Each subject has at most one open question, and its approval is used once; other subjects are separate."""
     subject, another = a_grant(1e17), a_grant()
     row, is_new = await audit.ask("send-email", subject, expires_at=LATER_S)
     again, is_again = await audit.ask("send-email", subject, expires_at=LATER_S + 5)
@@ -461,7 +465,7 @@ async def test_a_consent_is_asked_once_approved_and_used(
 
 
 async def test_runs_and_consents_do_not_starve_each_other(audit: Audit, ledger: Ledger, plan: Plan) -> None:
-    """The maximum of consents leaves room for a run, and a decided consent leaves room for another."""
+    """The maximum number of open consents leaves room for a run; a decided consent makes room for another."""
     for number in range(MAX_OPEN_CONSENTS):
         await audit.ask(f"n{number}", a_grant(), expires_at=LATER_S)
     more = functools.partial(audit.ask, "more", a_grant(), expires_at=LATER_S)
@@ -473,8 +477,8 @@ async def test_runs_and_consents_do_not_starve_each_other(audit: Audit, ledger: 
     await more()
 
 
-async def test_a_subject_that_cannot_be_stored_is_not_asked_about(audit: Audit) -> None:
-    """The cases are no canonical form, and a size that no person reads."""
+async def test_a_consent_that_cannot_be_stored_is_not_asked_for(audit: Audit) -> None:
+    """The subject has no canonical form, or is too large for a person to read."""
     for value in (float("nan"), 2**60, "y" * (3 << 20)):
         assert await refusal(audit.ask("n", a_grant(value), expires_at=LATER_S)) is FailureClass.INVALID_REQUEST
 
@@ -496,7 +500,7 @@ SIGNED = {
 
 
 async def test_the_signed_digest_of_each_kind_of_consent_stays_the_same(audit: Audit, path: Path) -> None:
-    """Earlier consents are over these digests, and each subject is read back unchanged."""
+    """Existing signatures are over these digests, and each stored subject is read back unchanged."""
     signed = {}
     for kind, subject in SUBJECTS.items():
         row, _ = await audit.ask("n", subject, expires_at=LATER_S)
@@ -510,7 +514,7 @@ async def test_the_signed_digest_of_each_kind_of_consent_stays_the_same(audit: A
 
 
 async def test_a_consent_of_another_version_keeps_its_stored_digest(audit: Audit, ledger: Ledger, path: Path) -> None:
-    """A subject without later fields is read with those absent, under its own digest; one of an unknown kind is left out."""
+    """Fields that its version did not have are read as absent; a consent of an unknown kind is skipped."""
     old = msgspec.to_builtins(SUBJECTS["connector"])
     for name in ("publisher", "group", "for_action"):
         del old[name]
@@ -547,7 +551,7 @@ async def test_a_consent_of_another_version_keeps_its_stored_digest(audit: Audit
 async def test_a_grant_lets_through_as_many_concurrent_runs_as_it_has_uses(
     audit: Audit, plan: Plan, recorded: Any, path: Path, ledger: Ledger
 ) -> None:
-    """Many callers run at once; a caller that comes too late has written nothing."""
+    """A caller that comes too late writes no row."""
     grant = GrantUse("act-grant", 7)
     spent: list[str] = []
 
@@ -568,8 +572,8 @@ async def test_a_grant_lets_through_as_many_concurrent_runs_as_it_has_uses(
     assert verify(path).is_whole
 
 
-async def test_a_revoked_grant_lets_nothing_through(audit: Audit, plan: Plan, path: Path) -> None:
-    """This holds whether it was used before or not; another grant still works, and one without any uses never did."""
+async def test_a_revoked_grant_admits_no_run(audit: Audit, plan: Plan, path: Path) -> None:
+    """This holds whether or not the grant was used before. A grant created without uses admits none either."""
     await audit.requested(plan, an_invocation(), grant=GrantUse("act-one", 9))
     for name in ("act-one", "act-two"):
         await audit.grant_revoked(name)
@@ -590,7 +594,7 @@ async def test_a_revoked_grant_lets_nothing_through(audit: Audit, plan: Plan, pa
 async def test_refused_decisions_are_recorded_and_a_flood_is_counted(
     audit: Audit, pending: Pending, clock: Clock, recorded: Any, path: Path
 ) -> None:
-    """The first ones have a row each; identical later ones share a row, when their minute is over."""
+    """The first ones have a row each; identical later ones share one row with a count, once their minute has passed."""
     for number in range(200):
         await audit.refuse(pending.approval_id, "approve", "key" if number % 2 else "unsigned", "operator", "x" * 300)
     assert len(recorded("approval.refused")) == REFUSALS_A_MINUTE
@@ -612,7 +616,7 @@ async def test_refused_decisions_are_recorded_and_a_flood_is_counted(
 async def test_refused_callers_are_recorded_once_a_minute_with_a_count(
     audit: Audit, clock: Clock, recorded: Any
 ) -> None:
-    """The first is recorded at once, the others when the minute is over or the daemon stops; invented routes are bounded."""
+    """The first refusal is recorded at once, later ones after a minute or at the daemon's stop. Rows are bounded."""
     for number in range(5):
         await audit.caller_refused("agent", "POST /decide", f"s{number}")
     assert [(event["session"], event["count"]) for event in recorded("caller.refused")] == [("s0", 1)]
@@ -633,7 +637,7 @@ async def test_refused_callers_are_recorded_once_a_minute_with_a_count(
 
 
 async def test_hosts_invented_by_one_cell_are_never_counted_for_another(audit: Audit, recorded: Any) -> None:
-    """Each session has its own refusals, though one of them requests more names than are counted separately."""
+    """Each session has its own counters, even if one requests more names than are counted separately."""
     for number in range(4 * MAX_GROUPS):
         if number == MAX_GROUPS:  # all that are counted apart are taken by now
             await audit.tunnel_refused("ses-one", "a.test:443", "host_not_listed")
@@ -652,7 +656,7 @@ async def test_hosts_invented_by_one_cell_are_never_counted_for_another(audit: A
 @given(st.lists(st.tuples(st.integers(0, 100), st.integers(0, WINDOW_US // 4)), max_size=400), st.integers(1, 5))
 @settings(max_examples=200, deadline=None)
 def test_a_throttle_neither_loses_nor_repeats_an_event(arrivals: list[tuple[int, int]], rows: int) -> None:
-    """Admitted and counted events are all that arrived, in any order."""
+    """Recorded and counted events together are exactly those that arrived."""
     throttle: Throttle[int] = Throttle(rows)
     now_us = told = counted = 0
     for group, wait_us in arrivals:
@@ -671,7 +675,7 @@ def test_a_throttle_neither_loses_nor_repeats_an_event(arrivals: list[tuple[int,
 async def test_a_plan_of_another_version_is_shown_and_verified_but_does_not_run(
     audit: Audit, ledger: Ledger, path: Path, plan: Plan
 ) -> None:
-    """The plan was frozen before plans had a later field: what was shown is still known, but the plan to run would be another."""
+    """The plan was stored before plans got a new field: its digest verifies, but resolving it gives another plan."""
     older = {name: value for name, value in plan.to_json().items() if name != "preview"}
     subject, digest = freeze(older)
     row = ApprovalRow(

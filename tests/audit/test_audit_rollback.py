@@ -29,10 +29,8 @@ def consents(signer: Signer, *agreed: tuple[str, str, str]) -> Consents:
     return made
 
 
-async def test_the_newest_and_a_newer_vault_are_not_older(audit: Audit, ledger: Ledger) -> None:
-    """The cases are a record without a key, the recorded consent, newer ones that it does not have yet, and a vault
-    without any.
-    """
+async def test_a_current_or_newer_vault_is_not_reported_as_older(audit: Audit, ledger: Ledger) -> None:
+    """The ledger has no key, the same consent, or not yet the vault's newer ones; or the vault has no consents."""
     signer = Signer()
     assert await rolled_back(ledger, consents(signer, ("send", FIRST, "act-1"))) is None
     await signer.appoint(audit)
@@ -42,8 +40,8 @@ async def test_the_newest_and_a_newer_vault_are_not_older(audit: Audit, ledger: 
     assert await rolled_back(ledger, consents(signer)) is None
 
 
-async def test_a_superseded_consent_is_older(audit: Audit, ledger: Ledger) -> None:
-    """The consent was by a decision, or with the key; other consents of the vault do not matter."""
+async def test_a_vault_with_a_superseded_consent_is_reported_as_older(audit: Audit, ledger: Ledger) -> None:
+    """A newer decision or the approver's key replaced the consent; the vault's other consents do not matter."""
     signer = Signer()
     await signer.appoint(audit)
     await audit.agreed(FILE, "send", FIRST, "act-1")
@@ -55,7 +53,7 @@ async def test_a_superseded_consent_is_older(audit: Audit, ledger: Ledger) -> No
     assert await rolled_back(ledger, consents(signer, ("send", SECOND, "act-2"))) is None
 
 
-async def test_a_withdrawn_consent_is_older_until_it_is_given_again(audit: Audit, ledger: Ledger) -> None:
+async def test_a_vault_with_a_withdrawn_consent_is_older_until_it_is_given_again(audit: Audit, ledger: Ledger) -> None:
     """An action was removed, but the vault still has it."""
     signer = Signer()
     await signer.appoint(audit)
@@ -67,8 +65,8 @@ async def test_a_withdrawn_consent_is_older_until_it_is_given_again(audit: Audit
     assert await rolled_back(ledger, consents(signer, ("send", FIRST, "act-1"))) is not None
 
 
-async def test_a_replaced_key_is_older(audit: Audit, ledger: Ledger) -> None:
-    """Consents with the new key are valid from then on."""
+async def test_a_vault_with_a_replaced_key_is_reported_as_older(audit: Audit, ledger: Ledger) -> None:
+    """The ledger names a newer approver's key; consents with that key are valid."""
     old, new = Signer(), Signer()
     await old.appoint(audit)
     await audit.agreed(FILE, "send", FIRST, "act-1")
@@ -78,8 +76,8 @@ async def test_a_replaced_key_is_older(audit: Audit, ledger: Ledger) -> None:
     assert await rolled_back(ledger, consents(new, ("send", FIRST, new.key_id))) is None
 
 
-async def test_another_persons_key_is_not_newer(audit: Audit, ledger: Ledger) -> None:
-    """The vault is theirs, with their own approver: a key follows the recorded one only with a signature of that."""
+async def test_a_vault_with_another_persons_key_is_not_accepted_as_newer(audit: Audit, ledger: Ledger) -> None:
+    """Their vault has an approver of its own, but a new key needs a signature by the recorded one."""
     signer, successor, stranger = Signer(), Signer(), Signer()
     await signer.appoint(audit)
 
@@ -100,7 +98,7 @@ async def test_another_persons_key_is_not_newer(audit: Audit, ledger: Ledger) ->
 
 
 async def test_a_long_record_is_read_to_its_end(audit: Audit, ledger: Ledger) -> None:
-    """The record has more rows than a page."""
+    """The ledger has more rows than one page of a query."""
     signer = Signer()
     await signer.appoint(audit)
     await audit.agreed(FILE, "send", FIRST, "act-1")
@@ -119,8 +117,8 @@ async def test_a_long_record_is_read_to_its_end(audit: Audit, ledger: Ledger) ->
         {"type": "approver.set", "key_id": "ed25519:00"},
     ],
 )
-async def test_an_incomplete_row_is_not_skipped(audit: Audit, ledger: Ledger, facts: dict[str, str]) -> None:
-    """The row might be the one that shows the rollback; without it the same vault is accepted."""
+async def test_an_incomplete_row_of_the_ledger_is_an_error(audit: Audit, ledger: Ledger, facts: dict[str, str]) -> None:
+    """The row might be the one that reveals it; without that row the same vault is accepted."""
     signer = Signer()
     await signer.appoint(audit)
     await audit.agreed(FILE, "send", FIRST, "act-1")

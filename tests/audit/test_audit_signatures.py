@@ -110,7 +110,7 @@ def appended(*more: Facts) -> Forge:
 
 
 def test_signed_decisions_are_counted_and_the_report_says_what_they_prove(original: Path) -> None:
-    """The report counts decisions by kind, has the row up to which nothing was cut, and says that the key must be compared."""
+    """The report counts decisions by kind, names the last row that a signature covers, and says to compare the key."""
     report = verify(original)
 
     assert report.finding is None
@@ -235,7 +235,7 @@ _NOTHING = None
 def test_a_malformed_event_is_judged_by_the_facts_it_has(
     original: Path, tmp_path: Path, forge: Forge, reason: Reason | None, words: str
 ) -> None:
-    """The chain is intact: the state that follows is compared as usual, and only signed events must be complete."""
+    """The chain is intact, so states are compared as usual; only events that need a signature must be complete."""
     report = forged(original, tmp_path / "ledger.db", forge)
 
     assert (report.finding and report.finding.reason) is reason, report.finding
@@ -268,14 +268,14 @@ def test_a_malformed_event_is_judged_by_the_facts_it_has(
     ],
 )
 def test_a_decision_that_its_key_did_not_sign_is_found(original: Path, tmp_path: Path, forge: Forge) -> None:
-    """The signature is removed, altered, moved, taken from another question, or by another key or one that decided later."""
+    """The signature is missing, altered, from another question, or by a key that was not the approver's then."""
     report = forged(original, tmp_path / "ledger.db", forge)
 
     assert reason_of(report) is Reason.SIGNATURE
 
 
 def test_a_signature_covers_the_decision_itself(original: Path, tmp_path: Path) -> None:
-    """A signed denial is presented as an approval, with states to match."""
+    """The forgery turns a signed denial into an approval, with matching states."""
     denied = tmp_path / "denied.db"
     shutil.copy(original, denied)
 
@@ -340,17 +340,17 @@ _ALONE = THIEF.statement()
         (_thief_row(key_id=PERSON.key_id), False),
     ],
 )
-def test_only_the_key_that_decides_can_name_another(
+def test_only_the_current_key_can_name_its_successor(
     original: Path, tmp_path: Path, named: Facts, is_good: bool
 ) -> None:
-    """The first case is the control, signed by both keys; each other case lacks one thing."""
+    """The first case is the control, signed by both keys; each other case lacks one signature or fact."""
     report = forged(original, tmp_path / "ledger.db", appended(named))
 
     assert reason_of(report) is (None if is_good else Reason.SIGNATURE)
 
 
 def test_no_unsigned_decision_is_valid_once_there_is_a_key(original: Path, tmp_path: Path) -> None:
-    """Unsigned decisions were valid before; the same decision signed is the control."""
+    """Unsigned decisions before the first key are valid; the same decision with a signature is the control."""
     path = tmp_path / "waiting.db"
     shutil.copy(original, path)
     with Ledger.open(path, path.parent, "0.1.0") as ledger:
@@ -376,7 +376,7 @@ def test_no_unsigned_decision_is_valid_once_there_is_a_key(original: Path, tmp_p
 
 
 def test_a_first_key_without_its_own_signature_is_found(original: Path, tmp_path: Path) -> None:
-    """A key can be named only with its private half, even if there was no approver before."""
+    """Naming a key requires its private half, even for the first approver."""
 
     def forge(events: list[Facts]) -> list[Facts]:
         of_type(events, "approver.set")[0]["signature"] = NEXT.sign(PERSON.statement())
@@ -387,7 +387,7 @@ def test_a_first_key_without_its_own_signature_is_found(original: Path, tmp_path
 
 
 def test_rows_before_a_signed_head_cannot_be_rewritten(original: Path, tmp_path: Path) -> None:
-    """The chain is whole and every decision signed as it was, but the signed head is not in it."""
+    """The rewritten chain is consistent and every decision signed, but the head that a decision signed is missing."""
 
     def forge(events: list[Facts]) -> list[Facts]:
         of_type(events, "genesis")[0]["version"] = "0.1.1"
@@ -398,7 +398,7 @@ def test_rows_before_a_signed_head_cannot_be_rewritten(original: Path, tmp_path:
 
 
 def test_cutting_rows_after_the_last_signed_head_is_reported_as_possible(original: Path, tmp_path: Path) -> None:
-    """The cut is not found, and the report says from which row on that is so."""
+    """The verification cannot notice such a cut, so its report names the row from which one is possible."""
     whole = verify(original)
     cut = forged(
         original,
@@ -412,8 +412,8 @@ def test_cutting_rows_after_the_last_signed_head_is_reported_as_possible(origina
     assert cut.cannot_prove == whole.cannot_prove
 
 
-def test_a_ledger_that_never_names_the_key_says_so(original: Path, tmp_path: Path) -> None:
-    """The ledger was started anew, or the row was removed: signatures cannot be verified."""
+def test_a_ledger_without_any_approver_key_is_reported_as_unverifiable(original: Path, tmp_path: Path) -> None:
+    """The ledger was started anew, or the row with the key was removed."""
     report = forged(
         original,
         tmp_path / "ledger.db",
@@ -468,7 +468,7 @@ def test_more_uses_of_a_grant_than_were_granted_are_found(
     ],
 )
 def test_an_event_without_the_decision_that_it_needs_is_found(original: Path, tmp_path: Path, more: Facts) -> None:
-    """A waiting run does not begin, end or get used, and a plan that was never requested or shown is not decided."""
+    """Examples are a run that begins while its question is pending, and a decision about a plan never shown."""
     path = tmp_path / "waiting.db"
     shutil.copy(original, path)
     with Ledger.open(path, path.parent, "0.1.0") as ledger:
@@ -482,7 +482,7 @@ def test_an_event_without_the_decision_that_it_needs_is_found(original: Path, tm
 
 
 def test_a_decision_recorded_twice_is_found(original: Path, tmp_path: Path) -> None:
-    """The second row is the same, with its signature."""
+    """The second row is an exact copy, signature included."""
 
     def forge(events: list[Facts]) -> list[Facts]:
         again = {name: value for name, value in of_type(events, "approval.decided")[2].items() if name != "at_us"}

@@ -63,7 +63,7 @@ async def accepted_first(audit: Audit) -> str:
 
 
 async def test_a_restarted_daemon_knows_suspended_and_accepted_tools(audit: Audit, path: Path) -> None:
-    """The events alone are enough: suspended, accepted, suspended, lifted, removed."""
+    """The daemon restores the state from the ledger's events alone."""
     digest = await accepted_first(audit)
     tools = await loaded(audit, Signing())
     assert (tools.is_used("act-1"), tools.is_used("act-2")) == (True, False)
@@ -91,7 +91,7 @@ async def test_a_restarted_daemon_knows_suspended_and_accepted_tools(audit: Audi
 
 
 async def test_a_tool_that_changes_again_before_its_approval_is_not_accepted(audit: Audit) -> None:
-    """The steps: a person sees a change, a run under way finds another, and then the approval arrives."""
+    """A person reviews a change, a run finds a second change, and then the approval of the first arrives."""
     tools = await loaded(audit, Signing())
     state = await tools.suspend(STEP, "run-1", "send-email", FIRST)
     assert state is not None
@@ -107,10 +107,8 @@ async def test_a_tool_that_changes_again_before_its_approval_is_not_accepted(aud
     assert tools.accepted(STEP.connector, STEP.op) is None
 
 
-async def test_the_record_alone_accepts_no_tool_if_decisions_are_signed(audit: Audit) -> None:
-    """A program that writes the ledger's file accepts nothing; a change counts if the vault names it and the record has
-    its text.
-    """
+async def test_the_ledger_alone_accepts_no_changed_tool_if_decisions_are_signed(audit: Audit) -> None:
+    """An attacker can write the ledger's file, so the vault must name the accepted change too."""
     digest = await accepted_first(audit)
     nobody = Consents(key_id="k", public_key="00" * 32, created_ms=0)
 
@@ -138,7 +136,7 @@ async def known(audit: Audit, ledger: Ledger, count: int, connectors: int) -> Su
 
 
 async def test_the_number_of_suspended_operations_is_bounded(audit: Audit, ledger: Ledger) -> None:
-    """An operation beyond the bound is not suspended; a known one can be again."""
+    """An operation beyond the bound is not suspended, but a known one can be suspended again."""
     tools = await known(audit, ledger, MAX_SUSPENDED - 1, connectors=4)
     other = msgspec.structs.replace(STEP, op="another")
 
@@ -149,7 +147,7 @@ async def test_the_number_of_suspended_operations_is_bounded(audit: Audit, ledge
 
 
 async def test_a_connector_suspends_no_more_than_its_share(audit: Audit, ledger: Ledger) -> None:
-    """The share covers all its reports and versions: there is room for the changed tools of another connector."""
+    """All its reports and versions share it, so there is room for the changed tools of other connectors."""
     tools = await known(audit, ledger, MAX_OF_CONNECTOR, connectors=1)
     full = msgspec.structs.replace(STEP, connector=ConnectorPin("c0", "2", "another hash"))
 

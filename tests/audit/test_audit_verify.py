@@ -85,8 +85,8 @@ def found(report: Report) -> tuple[Reason, int | None] | None:
     return None if report.finding is None else (report.finding.reason, report.finding.seq)
 
 
-def test_an_unchanged_ledger_is_whole(copy: Path) -> None:
-    """The report has all rows, the head, and what that does not prove; the copy needs no daemon and is not changed."""
+def test_an_unchanged_ledger_verifies(copy: Path) -> None:
+    """The report has the rows, the head, and what these do not prove. Verifying needs no daemon and changes no byte."""
     before = copy.read_bytes()
     copy.chmod(0o400)
     report = verify(copy, expected_home=HOME)
@@ -104,7 +104,7 @@ def test_an_unchanged_ledger_is_whole(copy: Path) -> None:
 
 @pytest.mark.parametrize("seq", range(1, ROWS + 1))
 def test_an_altered_record_is_found_in_any_row(copy: Path, seq: int) -> None:
-    """The change is in the record itself."""
+    """The change is in the record's text, without new hashes."""
     report = edit(copy, f"UPDATE events SET record = replace(record, 'at_us', 'at_uz') WHERE seq = {seq}")
 
     assert found(report) == (Reason.HASH, seq)
@@ -121,7 +121,7 @@ def test_a_deleted_row_is_found(copy: Path, seq: int) -> None:
 
 
 def test_two_swapped_rows_are_found(copy: Path) -> None:
-    """The first of the two does not follow the row before it."""
+    """The row that comes first now does not follow its predecessor."""
     swap = (
         "UPDATE events SET seq = 100 WHERE seq = 4",
         "UPDATE events SET seq = 4 WHERE seq = 5",
@@ -132,7 +132,7 @@ def test_two_swapped_rows_are_found(copy: Path) -> None:
 
 
 def test_an_inserted_row_is_found(copy: Path) -> None:
-    """This holds even if its own hash is right: the next row names another predecessor."""
+    """The row has a correct hash of its own, but the next row names another predecessor."""
     connection = sqlite3.connect(copy, isolation_level=None)
     (previous,) = connection.execute("SELECT hash FROM events WHERE seq = 5").fetchone()
     record = make_record(6, LATE_US, {"type": "vault.created"})
@@ -147,8 +147,8 @@ def test_an_inserted_row_is_found(copy: Path) -> None:
     assert found(verify(copy)) == (Reason.PREVIOUS, 7)
 
 
-def test_a_rehashed_row_is_found_at_the_next(copy: Path) -> None:
-    """A change of one row requires recomputing every hash after it."""
+def test_a_row_changed_together_with_its_hash_is_found_at_the_next_row(copy: Path) -> None:
+    """The next row contains the old hash, so a forger must recompute all later rows."""
     connection = sqlite3.connect(copy, isolation_level=None)
     record, previous = connection.execute("SELECT record, previous FROM events WHERE seq = 5").fetchone()
     record = record.replace('"ms":3', '"ms":4')
@@ -161,8 +161,8 @@ def test_a_rehashed_row_is_found_at_the_next(copy: Path) -> None:
 
 
 @pytest.mark.parametrize("record", ["not JSON", "[]", "{}"])
-def test_a_chained_row_that_is_no_record_is_found(copy: Path, record: str) -> None:
-    """A correct hash over an invalid record does not make it valid."""
+def test_a_correctly_hashed_row_without_a_valid_record_is_found(copy: Path, record: str) -> None:
+    """A correct hash proves that the bytes are unchanged, not that they are a record."""
     connection = sqlite3.connect(copy, isolation_level=None)
     (previous,) = connection.execute("SELECT previous FROM events WHERE seq = 10").fetchone()
     digest = link(previous, record.encode())
@@ -218,8 +218,8 @@ def test_a_ledger_without_its_genesis_row_is_found(copy: Path) -> None:
     assert found(verify(copy)) == (Reason.GENESIS, 1)
 
 
-def test_a_cut_tail_is_found_only_with_a_head_kept_outside(copy: Path) -> None:
-    """The report without such a head says that it cannot know; with one it finds the cut."""
+def test_removed_last_rows_are_found_only_with_a_head_kept_elsewhere(copy: Path) -> None:
+    """The report without such a head says that it cannot know."""
     whole = verify(copy)
     assert whole.head is not None
     head = Head.parse(whole.head)
@@ -234,8 +234,8 @@ def test_a_cut_tail_is_found_only_with_a_head_kept_outside(copy: Path) -> None:
     assert found(verify(copy, known_head=head)) == (Reason.HEAD, 5)
 
 
-def test_a_head_kept_outside_is_found_in_a_ledger_that_went_on(copy: Path, original: Path) -> None:
-    """The head may be that of any row; a recomputed chain does not have it."""
+def test_an_earlier_head_is_found_in_a_longer_ledger(copy: Path, original: Path) -> None:
+    """The head of any row can be compared; a recomputed chain does not contain it."""
     with sqlite3.connect(copy) as connection:
         (digest,) = connection.execute("SELECT hash FROM events WHERE seq = 5").fetchone()
     connection.close()
@@ -292,7 +292,7 @@ def _bytes_of_rows(path: Path) -> list[int]:
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_any_flipped_bit_of_any_row_on_disk_is_found(original: Path, tmp_path: Path, data: st.DataObject) -> None:
-    """The bits are flipped in the file itself, below the database, in every record and hash."""
+    """The test flips bits in the file itself, in every record and hash, without the database."""
     place = data.draw(st.sampled_from(_bytes_of_rows(original)))
     content = bytearray(original.read_bytes())
     content[place] ^= 1 << data.draw(st.integers(0, 7))
@@ -303,7 +303,7 @@ def test_any_flipped_bit_of_any_row_on_disk_is_found(original: Path, tmp_path: P
 
 
 def test_damage_that_makes_the_database_error_undecodable_is_a_finding(copy: Path) -> None:
-    """The file's schema has a byte that is not text: the database quotes it, and its Python module cannot decode that."""
+    """The schema has a byte that is not text, and Python cannot decode the error message that quotes it."""
     content = bytearray(copy.read_bytes())
     content[content.index(b"CREATE TABLE runs")] = 0x80
     copy.write_bytes(content)
@@ -493,8 +493,8 @@ def _others(value: Any) -> list[bytes | int | None]:
             return [value + b" ", value[:-1], b"", None]
 
 
-def test_an_eventful_ledger_has_every_state_and_is_whole(eventful: Path) -> None:
-    """This is the positive control of the tests that follow."""
+def test_a_ledger_with_every_state_verifies(eventful: Path) -> None:
+    """This is the positive control of the tests below, which change that ledger."""
     connection = sqlite3.connect(eventful)
     statuses = {status for (status,) in connection.execute("SELECT status FROM runs")}
     states = {state for (state,) in connection.execute("SELECT state FROM approvals")}
@@ -509,7 +509,7 @@ def test_an_eventful_ledger_has_every_state_and_is_whole(eventful: Path) -> None
 
 @pytest.mark.computes_for(60)
 def test_another_value_in_any_column_of_any_row_is_found(eventful: Path, tmp_path: Path) -> None:
-    """The test covers all tables, rows and columns: each is vouched for."""
+    """The test changes every column of every row of every table."""
     path, content, missed, changed = tmp_path / "ledger.db", eventful.read_bytes(), [], 0
     for number, cell in enumerate(_cells(eventful)):
         values = _others(cell[3])
@@ -548,7 +548,7 @@ def test_any_flipped_bit_of_any_column_is_found(eventful: Path, tmp_path: Path, 
 
 @pytest.mark.parametrize("table", ["runs", "approvals", "idempotency", "candidates", "conversation", "grant_uses"])
 def test_a_state_without_its_event_is_found(eventful: Path, tmp_path: Path, table: str) -> None:
-    """An added row is an approval that no person gave; a removed row is a key that can be used again."""
+    """An added row is an approval that nobody gave; a removed one is an idempotency key that can be used again."""
     with contextlib.closing(sqlite3.connect(eventful)) as connection:
         (count,) = connection.execute(f"SELECT count(*) FROM {table}").fetchone()
     for number in range(count):
@@ -592,7 +592,7 @@ def test_a_duplicate_row_is_found(copy: Path) -> None:
 
 
 def test_another_ledger_of_the_same_home_is_found_by_a_head(copy: Path, tmp_path: Path) -> None:
-    """The ledger is as whole as the one that it replaces, but does not have the head that was kept outside."""
+    """The other ledger is consistent, but does not contain the head that was kept elsewhere."""
     head = Head.parse(str(verify(copy).head))
     copy.unlink()
     with Ledger.open(copy, HOME, "0.1.0") as ledger:
@@ -651,7 +651,7 @@ def test_a_ledger_can_be_verified_while_a_daemon_has_it_open(copy: Path) -> None
 
 
 def test_every_reason_is_named_in_a_test(copy: Path) -> None:
-    """The closed list has no member that nothing can cause."""
+    """The closed list of reasons has no member that no test can cause."""
     source = Path(__file__).read_text() + Path(__file__).with_name("test_audit_signatures.py").read_text()
 
     assert [reason for reason in Reason if f"Reason.{reason.name}" not in source] == []

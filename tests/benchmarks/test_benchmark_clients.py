@@ -19,7 +19,7 @@ DEADLINE_S = 30.0
     [b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n", b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nConnection: close\r\n"],
 )
 def test_the_client_connects_again_after_the_server_closed_the_connection(tmp_path: Path, head: bytes) -> None:
-    """A peer's turn may be longer than a server keeps an idle connection, and some answers announce `Connection: close`."""
+    """A server may close an idle connection while another program is measured; some responses announce the close."""
     closed = threading.Event()
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(tmp_path / "s"))

@@ -55,8 +55,8 @@ def test_a_results_ratio_and_verdict_match_its_samples(name: str) -> None:
         assert found.holds is asked["holds"] or _is_on_the_line(found)
 
 
-def test_every_miss_is_explained() -> None:
-    """Each question that misses its goal has an entry of its own under "Where we miss"."""
+def test_every_missed_goal_is_explained() -> None:
+    """Each such question has an entry of its own under "Where we miss"."""
     _, _, section = page.PAGE.read_text(encoding="utf-8").partition("## Where we miss")
     missed = {found.question.what for found in page.answers(RESULTS) if found.holds is False}
 
@@ -74,8 +74,8 @@ def test_a_curve_is_drawn_from_the_results_and_shown_on_the_page(plot: plots.Plo
     assert {path.stem for path in page.CURVES.iterdir()} == {known.name for known in plots.PLOTS}
 
 
-def test_other_results_give_a_curve_another_mark(tmp_path: Path) -> None:
-    """The mark covers the p50 and p99 of each size: other numbers give another mark, and the same numbers the same mark."""
+def test_other_results_give_a_curve_another_checksum(tmp_path: Path) -> None:
+    """The checksum in the file covers the p50 and p99 of each size; equal numbers give an equal one."""
     plot = next(plot for plot in plots.PLOTS if plot.name == "callers-rate")
     (tmp_path / plot.results).write_text(
         json.dumps({"unit": "per s", "samples": {"1 caller": [90.0, 100.0, 110.0], "8 callers": [200.0]}}),
@@ -125,8 +125,8 @@ def test_added_time_is_judged_by_the_difference() -> None:
     assert (missed.holds, missed.compared) == (False, "+0.80 ms")
 
 
-def test_measurements_of_minutes_are_judged_in_pairs() -> None:
-    """A machine that became slower meanwhile was slower for both of a pair. The p50s are shown all the same."""
+def test_measurements_that_take_minutes_are_judged_in_pairs() -> None:
+    """A machine that became slower meanwhile did so for both sides of a pair."""
     question = Question("what", "ours", "theirs", in_pairs_at_most(1.05))
     kept = judge(question, {"ours": [320.0, 280.0, 400.0], "theirs": [310.0, 290.0, 450.0]}, "s")
     missed = judge(question, {"ours": [330.0, 280.0, 430.0], "theirs": [310.0, 290.0, 400.0]}, "s")
@@ -136,8 +136,8 @@ def test_measurements_of_minutes_are_judged_in_pairs() -> None:
     assert (missed.holds, missed.compared) == (False, "1.065")
 
 
-def test_memory_is_judged_by_itself() -> None:
-    """The peer's size does not matter; the table shows the ratio beside it, and the goal in megabytes."""
+def test_memory_is_judged_by_its_own_size_and_not_by_the_peers() -> None:
+    """The table shows the ratio beside it, and the goal in megabytes."""
     question = Question("what", "ours", "theirs", bytes_at_most(1_200_000))
     kept = judge(question, {"ours": [1_200_000], "theirs": [300_000]}, "bytes")
     missed = judge(question, {"ours": [1_200_001], "theirs": [9_000_000]}, "bytes")
@@ -146,8 +146,8 @@ def test_memory_is_judged_by_itself() -> None:
     assert missed.holds is False
 
 
-def test_the_bad_end_of_a_rate_is_the_low_one() -> None:
-    """The second number is always the slow end: the largest of times, but the smallest of rates."""
+def test_the_slow_end_of_a_rate_is_the_lowest_value() -> None:
+    """The second number of a row is the largest of times, but the smallest of rates."""
     samples = {"ours": [float(number) for number in range(1, 101)], "theirs": [1.0]}
 
     assert judge(QUESTION, samples, "s").ours == (50.5, 100.0)
@@ -163,7 +163,7 @@ def test_the_best_variant_of_a_side_depends_on_the_unit() -> None:
 
 
 def test_variants_take_turns_and_may_measure_themselves() -> None:
-    """They run one after the other in every round. Warm-ups are not kept, and work before a turn is not measured."""
+    """Each round runs every variant once. Warm-ups are discarded, and preparation is not measured."""
     turns: list[str] = []
 
     def ours() -> Measured:
@@ -182,7 +182,7 @@ def test_variants_take_turns_and_may_measure_themselves() -> None:
     assert len(taken["theirs"]) == 3
 
 
-def test_a_missing_peer_is_reported_as_left_out(
+def test_a_peer_program_that_is_not_installed_is_reported_as_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The question gets no answer and no verdict; the terminal and the table say how to install the peer."""

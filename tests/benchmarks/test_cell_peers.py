@@ -23,12 +23,12 @@ def test_the_page_matches_the_results() -> None:
     ("answer", "shown"),
     [("ok", "possible"), ("EROFS", "refused"), ("ENOENT", "no object"), ("absent", "no object")],
 )
-def test_an_answer_has_one_word_on_the_page(answer: str, shown: str) -> None:
-    """The page tells apart attempts that worked, that were refused, and that had no object."""
+def test_each_result_of_an_attempt_has_one_word_on_the_page(answer: str, shown: str) -> None:
+    """The words distinguish attempts that worked, were refused, or had no target."""
     assert cell_peers.verdict(answer) == shown
 
 
-def test_an_unknown_answer_is_an_error() -> None:
-    """Such an answer counts neither as refused nor as possible: a person has to classify it first."""
+def test_an_unclassified_result_is_an_error() -> None:
+    """A person must classify it first, so that it counts neither as refused nor as possible."""
     with pytest.raises(ValueError, match="EWOULDBLOCK"):
         cell_peers.verdict("EWOULDBLOCK")

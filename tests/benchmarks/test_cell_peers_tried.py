@@ -36,8 +36,8 @@ def house(host: cell_peers.ListedHost) -> Iterator[Household]:
         yield made
 
 
-def test_the_attempts_end_as_the_attacks_expect(house: Household) -> None:
-    """All fail in a cell; without a sandbox, all that the machine allows succeed. The committed results list the same ones."""
+def test_the_attempts_fail_in_a_cell_and_succeed_without_a_sandbox(house: Household) -> None:
+    """The committed results list the same attempts."""
     committed = json.loads((RESULTS / cell_peers.FILE).read_text(encoding="utf-8"))["sandboxes"]
     found = dict(cell_peers.attempts(house, [_sandbox(CELL), _sandbox(BARE)]))
     inside, outside = (_answers(found[_sandbox(name)]) for name in (CELL, BARE))
@@ -49,7 +49,7 @@ def test_the_attempts_end_as_the_attacks_expect(house: Household) -> None:
 
 
 def test_the_same_attempts_are_made_in_another_sandbox(house: Household) -> None:
-    """Under bubblewrap, the same program makes them and writes its answers into the project; its home is an empty one."""
+    """The program runs unchanged under bubblewrap and writes its results into the project."""
     sandbox = _sandbox(BUBBLEWRAP)
     if sandbox.missing:
         pytest.skip(sandbox.missing)
@@ -63,7 +63,7 @@ def test_the_same_attempts_are_made_in_another_sandbox(house: Household) -> None
 
 
 def test_a_sandbox_that_does_not_start_is_reported_with_its_output(house: Household) -> None:
-    """Missing answers do not count as refusals."""
+    """Missing results must not count as refusals."""
     broken = Sandbox("broken", None, str, lambda _place: ["sh", "-c", "echo cannot start >&2; exit 1"])
     ((_, found),) = cell_peers.attempts(house, [broken])
 
@@ -81,8 +81,10 @@ def test_the_benchmark_reports_what_a_cell_allows_in_the_project(house: Househol
     }
 
 
-def test_a_way_out_counts_as_possible_if_it_arrives_at_the_host(house: Household, host: cell_peers.ListedHost) -> None:
-    """Only TLS for the host's own name arrives from a cell, whatever the program was told; without a sandbox, all arrives."""
+def test_a_way_out_counts_as_possible_only_if_its_bytes_arrive_at_the_host(
+    house: Household, host: cell_peers.ListedHost
+) -> None:
+    """Only TLS for the host's own name arrives from a cell, whatever the client saw; without a sandbox, all does."""
     inside, outside = (
         {name: cell_peers.verdict(answer) for name, answer in cell_peers.way_out(sandbox, house, host).items()}
         for sandbox in (_sandbox(CELL), _sandbox(BARE))

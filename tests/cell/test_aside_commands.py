@@ -28,7 +28,7 @@ def aside(tmp_path: Path) -> Aside:
     return found
 
 
-def test_a_terminal_is_asked_with_executing_files_first(aside: Aside) -> None:
+def test_apply_at_a_terminal_asks_and_lists_executable_changes_first(aside: Aside) -> None:
     """Enter means no; y applies the changes. No escape in a name reaches the terminal."""
     aileron = Command(aside.home, folder=str(aside.project))
     no = aileron.at_terminal("sessions", "apply", SESSION, answers=[("[y/N]", "")])
@@ -44,7 +44,7 @@ def test_a_terminal_is_asked_with_executing_files_first(aside: Aside) -> None:
 
 
 def test_packages_are_one_line_before_the_question(tmp_path: Path) -> None:
-    """An environment that the overlay made, and one that the project had, are a line each, behind the hook."""
+    """A virtual environment has thousands of files, which must not hide a git hook: the hook has a line of its own."""
     aside = Aside(tmp_path)
     for folder in ("venv-old/bin", "venv-old/lib", ".git/hooks"):
         (aside.project / folder).mkdir(parents=True)
@@ -97,7 +97,7 @@ def test_paths_are_relative_to_the_current_folder(aside: Aside) -> None:
 
 
 def test_a_refused_change_is_reported_and_exits_with_1(aside: Aside) -> None:
-    """The person's own edit stays; --force overwrites it."""
+    """The person edited the same file meanwhile; --force overwrites that edit."""
     (aside.project / "a").write_text("person")
     aileron = Command(aside.home, folder=str(aside.project))
     done = aileron("sessions", "apply", SESSION, "--yes")
@@ -111,8 +111,8 @@ def test_a_refused_change_is_reported_and_exits_with_1(aside: Aside) -> None:
     assert (aside.project / "a").read_text() == "after"
 
 
-def test_discarded_changes_are_gone(aside: Aside) -> None:
-    """The project is as it was, and no change is left to decide."""
+def test_discarding_removes_all_pending_changes(aside: Aside) -> None:
+    """The project keeps its state from before the session."""
     aileron = Command(aside.home, folder=str(aside.project))
     done = aileron("sessions", "discard", SESSION, "--yes")
     again = aileron("sessions", "apply", SESSION, "--yes")
@@ -125,7 +125,7 @@ def test_discarded_changes_are_gone(aside: Aside) -> None:
 
 @pytest.mark.abuse_case("CP5")
 def test_large_changes_are_not_applied_without_large(tmp_path: Path) -> None:
-    """The list and the question name the size of a 3 GiB hole: --yes alone does not write it; --large does."""
+    """A sparse file of 3 GiB could fill the disk: --yes alone does not write it, --large does."""
     aside = Aside(tmp_path)
     aside.begin()
     with (aside.kept.upper / "huge").open("wb") as file:

@@ -39,7 +39,7 @@ def piped(*words: str, given: bytes = b"", **options: str) -> subprocess.Complet
 
 
 def test_pipes_pass_every_byte_and_the_exit_code() -> None:
-    """Sequences that a terminal obeys pass too, and more than any buffer; standard error stays apart."""
+    """Terminal sequences are not filtered in a pipe, more than any buffer passes, and standard error stays separate."""
     data = os.urandom(3_000_000) + b"\x1b]52;c;eA==\x07"
     same = piped("/usr/bin/cat", given=data)
     apart = piped("/bin/sh", "-c", "echo out; echo err >&2; exit 7")
@@ -50,7 +50,7 @@ def test_pipes_pass_every_byte_and_the_exit_code() -> None:
 
 
 def test_a_file_is_read_and_written_at_the_shells_position(tmp_path: Path) -> None:
-    """The shell shares its offset in the file: what others write before and after stays."""
+    """The shell shares the file's offset with the command: what others write before and after stays."""
     source, sink = tmp_path / "in", tmp_path / "out"
     source.write_bytes(b"x" * 500_000)
     command = f"(echo before; {shlex.join(attended('/usr/bin/wc', '-c'))} < {source}; echo behind) > {sink}"
@@ -60,7 +60,7 @@ def test_a_file_is_read_and_written_at_the_shells_position(tmp_path: Path) -> No
 
 
 def test_a_socket_can_be_standard_input_and_output() -> None:
-    """Node gives its children sockets."""
+    """Node.js gives its child processes sockets as standard streams."""
     ours, theirs = socket.socketpair()
     with (
         ours,
@@ -79,7 +79,7 @@ def test_a_socket_can_be_standard_input_and_output() -> None:
 
 
 def test_an_agent_whose_reader_is_gone_gets_sigpipe() -> None:
-    """An agent outside a cell gets it too: no output is read without a reader."""
+    """This is so outside a cell too: if the reader has closed the pipe, no output is read any more."""
     with subprocess.Popen(attended("/usr/bin/yes"), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.read(2) == b"y\n"
@@ -88,8 +88,8 @@ def test_an_agent_whose_reader_is_gone_gets_sigpipe() -> None:
 
 
 @pytest.mark.parametrize("way", ["is read", "is interrupted"])
-def test_a_pausing_reader_is_waited_for(way: str) -> None:
-    """The command waits beyond the agent's end, to the last byte; Ctrl-C ends the wait, with a message that output is lost."""
+def test_the_command_waits_for_a_reader_that_pauses(way: str) -> None:
+    """The command outlives the agent until all output is read; Ctrl-C ends that wait with a note on lost output."""
     words = attended("/usr/bin/head", "-c", "100000", "/dev/zero")  # two pipes are 128 KiB: it ends before that is read
     with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -114,7 +114,7 @@ def test_an_agent_killed_by_a_signal_exits_like_in_a_shell() -> None:
 
 
 def test_a_program_that_cannot_be_executed_is_an_error() -> None:
-    """The error is the kernel's."""
+    """The message has the kernel's reason."""
     assert b"FileNotFoundError: [Errno 2]" in piped("/nonexistent").stderr
     with RawTerminal(attended("/nonexistent"), ENVIRONMENT) as at:
         at.until(b"FileNotFoundError: [Errno 2]")
@@ -136,7 +136,7 @@ def test_a_signal_is_passed_on_to_the_agent(number: signal.Signals) -> None:
 
 @pytest.mark.slow
 def test_an_agent_that_does_not_end_is_killed() -> None:
-    """The command waits for its patience, and says how long that was."""
+    """The command waits for its timeout after a signal, and says how long that was."""
     with subprocess.Popen(
         attended(*agent("stubborn"), patience="0.2"),
         stdin=subprocess.DEVNULL,
@@ -152,7 +152,7 @@ def test_an_agent_that_does_not_end_is_killed() -> None:
 
 
 def test_an_ignored_hangup_stays_ignored() -> None:
-    """Under nohup(1) the agent gets no SIGHUP, and goes on until another signal ends it."""
+    """Under nohup(1), the agent gets no SIGHUP and continues until another signal ends it."""
     words = ["/usr/bin/env", "--ignore-signal=HUP", *attended(*agent("signal"))]
     with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -164,7 +164,7 @@ def test_an_ignored_hangup_stays_ignored() -> None:
 
 
 def test_an_agent_that_stops_stops_the_command_too() -> None:
-    """The command has no terminal: it gets SIGTSTP, and later SIGCONT."""
+    """The test has no terminal: the command gets SIGTSTP and stops with its agent, and later passes SIGCONT on."""
     with subprocess.Popen(
         attended(*agent("stop")), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True
     ) as process:
@@ -193,7 +193,7 @@ def test_keys_arrive_as_they_are_typed() -> None:
 
 
 def test_ctrl_c_is_a_signal_inside_the_cell() -> None:
-    """The cell's own terminal makes it, and it does not end the command."""
+    """The cell's terminal turns it into SIGINT for the agent; the command itself continues."""
     with RawTerminal(attended(*agent("signal")), ENVIRONMENT) as at:
         at.until(b"it is ready")
         at.type(b"\x03")
@@ -223,7 +223,7 @@ def test_ctrl_z_stops_the_whole_job_and_fg_continues_it(pipe: str, code: int) ->
 
 
 def test_an_agent_without_a_job_control_shell_is_not_stopped() -> None:
-    """The command is the first program of its terminal: the kernel would not stop it outside either."""
+    """A shell without job control could not continue it: the kernel would not stop it outside a cell either."""
     with RawTerminal(attended(*agent("stop")), ENVIRONMENT) as at:
         at.until(b"it is ready")
         at.type(b"\x1a")
@@ -256,8 +256,8 @@ def test_the_terminal_is_restored_however_the_session_ends(way: str) -> None:
     assert told.index(b"\x1b[<1u") < told.index(b"\x1b[?1049l") < told.index(b"\x1b[23;0t")
 
 
-def test_a_stopped_agents_modes_are_off() -> None:
-    """The agent stops by SIGSTOP, without warning; fg turns its modes on again."""
+def test_the_terminal_modes_of_a_stopped_agent_are_off_until_it_continues() -> None:
+    """SIGSTOP leaves the agent no time to restore the terminal, so the command does; fg turns the modes on again."""
     with RawTerminal(SHELL, ENVIRONMENT) as at:
         at.until(b"shell>")
         at.line(shlex.join(attended(*agent("screen", str(int(signal.SIGSTOP))))))
@@ -286,8 +286,8 @@ def test_the_agent_gets_the_size_of_the_window() -> None:
         at.until_over()
 
 
-def test_no_answer_of_the_terminal_is_typed_into_the_shell() -> None:
-    """An agent asks a thousand times and ends at once; questions whose answer it could choose never reach the terminal."""
+def test_no_terminal_reply_ends_up_as_input_of_the_shell() -> None:
+    """An agent sends a thousand queries and exits; queries whose reply it could choose are never passed on."""
     with Tmux(SHELL, ENVIRONMENT) as at:
         at.until("shell>")
         at.type(shlex.join(attended(*agent("questions"))) + "; echo over")
@@ -299,8 +299,8 @@ def test_no_answer_of_the_terminal_is_typed_into_the_shell() -> None:
     assert "rgb" not in screen
 
 
-def test_answers_of_a_slow_terminal_are_waited_for() -> None:
-    """The terminal answers only the command's own last question, after which no answer is on its way; the shell then is quiet."""
+def test_the_command_waits_for_the_replies_of_a_slow_terminal() -> None:
+    """The reply to the command's own last query comes after all others, so then none can reach the shell."""
     with RawTerminal(SHELL, ENVIRONMENT, is_slow=True) as at:
         at.until(b"shell>")
         at.line(shlex.join(attended(*agent("questions"))))
@@ -333,7 +333,7 @@ def test_a_full_screen_program_looks_like_outside() -> None:
 
 
 def test_output_to_a_terminal_with_piped_input_is_filtered() -> None:
-    """The terminal is not set raw, Ctrl-C reaches the command and is passed on, and output is still filtered."""
+    """The terminal is not in raw mode, and Ctrl-C reaches the command, which passes it on."""
     with RawTerminal(SHELL, ENVIRONMENT) as at:
         at.until(b"shell>")
         at.line(r"printf 'a\033]52;c;eA==\007b' | " + shlex.join(attended("/usr/bin/cat")))
@@ -350,8 +350,8 @@ def test_output_to_a_terminal_with_piped_input_is_filtered() -> None:
 # Doors
 
 
-def test_a_door_leads_out_and_a_published_port_leads_in(tmp_path: Path) -> None:
-    """The door sends its preamble out of the cell, and never into it."""
+def test_a_cell_reaches_out_through_a_door_and_is_reached_through_a_published_port(tmp_path: Path) -> None:
+    """A door is a forwarded connection; it first sends its preamble to the target, and never into the cell."""
     with socket.socket(socket.AF_UNIX) as target:
         target.bind(str(tmp_path / "d"))
         target.listen()
@@ -382,7 +382,7 @@ def test_a_door_leads_out_and_a_published_port_leads_in(tmp_path: Path) -> None:
 
 
 def test_no_process_or_descriptor_of_a_session_is_left() -> None:
-    """Several sessions follow one another in one process: none leaves a descriptor, a cell's process or a zombie."""
+    """Several sessions run one after the other in one process; none leaks a descriptor, process or zombie."""
     script = (
         "import ctypes, os, sys, psutil\n"
         "from tests.support import attended as a\n"

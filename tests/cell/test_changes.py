@@ -92,7 +92,7 @@ def reasons(changes: Changes) -> dict[str, list[str]]:
 
 
 def test_no_change_is_listed_if_no_file_changed(project: Path, cells: Path) -> None:
-    """Reading is no change, and files made just before the start are none either."""
+    """Reading a file is no change, and neither is a file made just before the start."""
     changes = changed_by(lambda root: (root / "README").read_text(), project, cells)
 
     assert changes.entries == ()
@@ -100,7 +100,7 @@ def test_no_change_is_listed_if_no_file_changed(project: Path, cells: Path) -> N
 
 
 def test_made_changed_and_removed_files_are_listed(project: Path, cells: Path) -> None:
-    """Each is listed by its path, and counted; the folder around them is not a change."""
+    """Each path is listed and counted; the folder around it is not a change."""
 
     def agent(root: Path) -> None:
         (root / "src/main.py").write_text("other\n")
@@ -129,17 +129,15 @@ def _set_back(root: Path) -> None:
         ("truncated and written alike", lambda root: (root / "README").write_bytes((root / "README").read_bytes())),
     ],
 )
-def test_no_way_to_change_a_file_hides_it(
-    project: Path, cells: Path, name: str, agent: Callable[[Path], object]
-) -> None:
-    """All times can be set except the one that is compared; a rename keeps the contents and not that time."""
+def test_no_trick_hides_a_changed_file(project: Path, cells: Path, name: str, agent: Callable[[Path], object]) -> None:
+    """Programs can set every time of a file except its change time (ctime), which is the one compared."""
     changes = changed_by(agent, project, cells)
 
     assert listed(changes)["README"] == "changed", name
 
 
 @pytest.mark.abuse_case("CL1")
-def test_swapped_folders_are_changed_with_all_files_in_them(project: Path, cells: Path) -> None:
+def test_swapping_two_folders_lists_all_files_in_them(project: Path, cells: Path) -> None:
     """The files keep their names and times when two folders change places: only the folders differ."""
     for name in ("one", "two"):
         (project / name).mkdir()
@@ -156,7 +154,7 @@ def test_swapped_folders_are_changed_with_all_files_in_them(project: Path, cells
     assert one(changes, "one").notes == ("another folder took its place",)
 
 
-def test_a_file_that_changed_its_kind_says_what_it_was(project: Path, cells: Path) -> None:
+def test_a_file_of_another_kind_is_listed_with_its_former_kind(project: Path, cells: Path) -> None:
     """The files of a folder that became a link are listed as removed."""
 
     def agent(root: Path) -> None:
@@ -173,7 +171,7 @@ def test_a_file_that_changed_its_kind_says_what_it_was(project: Path, cells: Pat
 
 @pytest.mark.abuse_case("CL3")
 def test_a_folder_made_unreadable_is_listed(project: Path, cells: Path) -> None:
-    """An ordinary user sees that it cannot be read; root reads it, and its files are listed."""
+    """An ordinary user gets the folder listed as unreadable; root can read it, and gets its files."""
 
     def agent(root: Path) -> None:
         (root / "hidden").mkdir()
@@ -191,7 +189,7 @@ def test_a_folder_made_unreadable_is_listed(project: Path, cells: Path) -> None:
 
 
 def test_git_data_is_counted_and_files_that_git_obeys_are_listed(project: Path, cells: Path) -> None:
-    """Objects and the index are counted; HEAD, branches, hooks and a configuration that executes are listed by name."""
+    """Objects and index are only counted; HEAD, branches, hooks and settings that run commands are listed by name."""
 
     def agent(root: Path) -> None:
         git = root / ".git"
@@ -218,7 +216,7 @@ def test_git_data_is_counted_and_files_that_git_obeys_are_listed(project: Path, 
 
 @pytest.mark.abuse_case("CL2")
 def test_an_executable_among_git_objects_is_listed(project: Path, cells: Path) -> None:
-    """A program could be hidden where no person looks; the file that names other places of objects is listed too."""
+    """A program could hide there. The file that names other object folders is listed too."""
 
     def agent(root: Path) -> None:
         (root / ".git/objects/ab/tool").write_text("#!/bin/sh\n")
@@ -233,7 +231,7 @@ def test_an_executable_among_git_objects_is_listed(project: Path, cells: Path) -
 
 @pytest.mark.abuse_case("CL2")
 def test_a_bare_repository_in_any_folder_is_recognized(project: Path, cells: Path) -> None:
-    """Git reads the configuration and hooks of a bare repository in a folder of any name."""
+    """Git obeys its configuration and hooks whatever the folder's name is."""
 
     def agent(root: Path) -> None:
         for folder in ("data/objects", "data/refs", "data/hooks"):
@@ -276,7 +274,7 @@ def test_a_repository_in_two_parts_is_recognized(project: Path, cells: Path) -> 
 
 
 def test_a_repository_inside_another_hides_no_hook(project: Path, cells: Path) -> None:
-    """A HEAD among the hooks makes that folder look like a repository, but it still has the hooks of the outer one."""
+    """A HEAD among the outer repository's hooks makes that folder look like a repository of its own."""
 
     def agent(root: Path) -> None:
         for folder in ("data/hooks", "data/info", "data/rebase-merge"):
@@ -306,7 +304,7 @@ def test_a_link_in_place_of_the_hooks_is_a_hook(project: Path, cells: Path) -> N
 
 
 def test_a_project_behind_a_new_link_is_not_read(tmp_path: Path, cells: Path) -> None:
-    """The end reports the rest as unknown and a new start fails: the names of another folder must not be read."""
+    """A link replaced a parent folder: names of another folder must not be read, so the rest is reported as unknown."""
     above, moved = tmp_path / "above", tmp_path / "moved"
     project = above / "project"
     project.mkdir(parents=True)
@@ -354,10 +352,10 @@ def written(path: Path, document: object, mode: int = 0o600) -> None:
         ({"projects": []}, True),
     ],
 )
-def test_a_state_file_is_listed_if_obeyed_settings_differ(
+def test_an_agents_state_file_is_listed_only_if_its_settings_changed(
     project: Path, cells: Path, tmp_path: Path, change: dict[str, object], is_listed: bool, is_in_folder: bool
 ) -> None:
-    """An agent's own notes change in every session; every key that is not known to be such a note counts as obeyed."""
+    """Agents write notes there in every session; each key that is not known as such a note counts as a setting."""
     folder = tmp_path / "own"
     folder.mkdir()
     state = folder / ".claude.json"
@@ -395,7 +393,7 @@ def test_an_unreadable_state_file_is_listed(project: Path, cells: Path, tmp_path
 
 
 def test_a_state_file_of_another_kind_is_listed(project: Path, cells: Path, tmp_path: Path) -> None:
-    """The file becomes a link to a file like it; and a state file in the project is listed as any other file."""
+    """A link replaced the file. A file of that name in the project is no state file, so it is listed as usual."""
     folder = tmp_path / "own"
     folder.mkdir()
     state, beside = folder / ".claude.json", folder / "beside"
@@ -414,8 +412,8 @@ def test_a_state_file_of_another_kind_is_listed(project: Path, cells: Path, tmp_
     ]
 
 
-def test_git_reads_the_keys_that_the_list_names(project: Path, cells: Path) -> None:
-    """The tricks work with the real git: it takes the key after a byte order mark or a comment, and the transport from quotes."""
+def test_git_obeys_the_configuration_tricks_that_the_list_reports(project: Path, cells: Path) -> None:
+    """The test runs the real git on keys after a byte order mark or a comment, and on a quoted transport."""
     text = '\ufeff# \\\n[core]\n\thooksPath = x\n[remote "o"]\n\turl = "e"xt::sh\n'
     changes = changed_by(lambda root: (root / ".git/config").write_text(text), project, cells)
     command = ["git", "config", "--file", str(project / ".git/config"), "--list"]
@@ -425,8 +423,8 @@ def test_git_reads_the_keys_that_the_list_names(project: Path, cells: Path) -> N
     assert [found.detail for found in one(changes, ".git/config").executes] == ["core.hooksPath, remote.o.url"]
 
 
-def test_executable_files_and_links_out_are_named(project: Path, cells: Path) -> None:
-    """The test has permission bits, links, other names of a file, and special files."""
+def test_executable_files_and_links_out_of_the_project_are_listed(project: Path, cells: Path) -> None:
+    """The cases are permission bits, links, other names of one file, and special files."""
     (project.parent / "outside").write_text("x")
 
     def agent(root: Path) -> None:
@@ -458,7 +456,7 @@ def test_executable_files_and_links_out_are_named(project: Path, cells: Path) ->
 
 
 def test_a_link_is_never_followed(project: Path, cells: Path) -> None:
-    """The link's target changes but is not in the project; a folder that becomes a link is not read through it."""
+    """A link's target outside the project changes without being listed; a folder that became a link is not entered."""
     outside = project.parent / "ssh"
     outside.mkdir()
     (outside / "id").write_text("secret")
@@ -476,7 +474,7 @@ def test_a_link_is_never_followed(project: Path, cells: Path) -> None:
 
 
 def test_files_outside_a_project_are_named_by_their_own_path(project: Path, cells: Path, tmp_path: Path) -> None:
-    """A person's ~/.bashrc or a folder of a shell is named; a file that no program reads by its name is only listed."""
+    """~/.bashrc is reported as a shell's file; files that no program reads by name are only listed."""
     files = [tmp_path / name for name in (".bashrc", ".futurerc", "letter", "fish/conf.d/x.fish", "fish/notes")]
     for file in files:
         file.parent.mkdir(exist_ok=True, parents=True)
@@ -492,8 +490,8 @@ def test_files_outside_a_project_are_named_by_their_own_path(project: Path, cell
     assert seen == {str(file): kind for file, kind in zip(files, kinds, strict=True)}
 
 
-def test_other_roots_list_only_what_is_of_interest(project: Path, cells: Path, tmp_path: Path) -> None:
-    """The caller names the files of an agent's own state; a single file is listed if it was written."""
+def test_folders_beside_the_project_list_only_risky_files(project: Path, cells: Path, tmp_path: Path) -> None:
+    """The caller names the files of an agent's own state; a single file as root is listed if it was written."""
     state = tmp_path / "state"
     (state / "hooks").mkdir(parents=True)
     single = tmp_path / "single.json"
@@ -518,10 +516,10 @@ def test_other_roots_list_only_what_is_of_interest(project: Path, cells: Path, t
     ]
 
 
-def test_programs_and_links_out_in_other_roots_are_listed_by_any_name(
+def test_programs_and_links_beside_the_project_are_listed_whatever_their_name(
     project: Path, cells: Path, tmp_path: Path
 ) -> None:
-    """Settings can name any file as a program; data that no rule names is not listed."""
+    """Settings can name any file as a program; plain data without a known name is not listed."""
     state = tmp_path / "state"
     (state / "deep").mkdir(parents=True)
     for folder in ("repository/objects", "repository/refs"):
@@ -545,7 +543,7 @@ def test_programs_and_links_out_in_other_roots_are_listed_by_any_name(
     assert set(listed(changes)) == set(reasons(changes))
 
 
-def test_a_root_that_appears_or_disappears_is_a_change(project: Path, cells: Path, tmp_path: Path) -> None:
+def test_creating_or_removing_a_whole_root_is_a_change(project: Path, cells: Path, tmp_path: Path) -> None:
     """The agent made a settings file, and removed a folder."""
     made, gone = tmp_path / "made.json", tmp_path / "gone"
     gone.mkdir()
@@ -560,7 +558,7 @@ def test_a_root_that_appears_or_disappears_is_a_change(project: Path, cells: Pat
 
 
 def test_ailerons_own_files_in_the_folder_are_not_listed(tmp_path: Path) -> None:
-    """A person starts an agent in the home directory: files written to Aileron's home are not the agent's changes."""
+    """A project that is the person's home directory contains Aileron's home, which the daemon keeps writing to."""
     (tmp_path / ".aileron").mkdir(mode=0o700)
     _wait_for_the_clock()
     watch = Watch.begin(
@@ -577,8 +575,8 @@ def test_ailerons_own_files_in_the_folder_are_not_listed(tmp_path: Path) -> None
 # The clock
 
 
-def test_the_start_is_never_after_a_later_write(tmp_path: Path) -> None:
-    """A file written right after the start is never older than it, however coarse the clock is."""
+def test_the_recorded_start_is_never_later_than_the_first_write(tmp_path: Path) -> None:
+    """File times come from a coarse clock, so a file written right after the start could seem older."""
     for number in range(200):
         moment = Moment.of(str(tmp_path))
         file = tmp_path / str(number)
@@ -598,8 +596,8 @@ def test_the_start_is_never_after_a_later_write(tmp_path: Path) -> None:
         (10_123_456_789, 10_123_456_789, True),
     ],
 )
-def test_a_truncated_time_stamp_counts_as_late_as_possible(ctime: int, start: int, is_new: bool) -> None:
-    """A stamp that ends in zeros may have been up to one step later."""
+def test_a_truncated_timestamp_counts_as_late_as_possible(ctime: int, start: int, is_new: bool) -> None:
+    """A file system with coarse timestamps rounds down: trailing zeros may hide almost one step."""
     assert is_since(ctime, start) is is_new
 
 
@@ -616,7 +614,7 @@ def test_a_clock_that_was_set_back_hides_no_change(tmp_path: Path) -> None:
 
 
 def test_the_probe_of_the_clock_leaves_no_trace(project: Path) -> None:
-    """The probe leaves no file, and keeps the folder's own times."""
+    """The probe creates a file to read its timestamp, then removes it and restores the folder's times."""
     before = project.stat()
     Moment.of(str(project))
 
@@ -627,7 +625,7 @@ def test_the_probe_of_the_clock_leaves_no_trace(project: Path) -> None:
 
 
 def test_files_beyond_the_bound_count_as_changed(project: Path, cells: Path) -> None:
-    """Names beyond the bound were not read: present files there are listed as changed, with a note."""
+    """The start has only a bounded number of names, so later files there are listed as changed, with a note."""
     from aileron.cell.compare import compare
     from aileron.cell.listing import Listing
 
@@ -646,7 +644,7 @@ def test_files_beyond_the_bound_count_as_changed(project: Path, cells: Path) -> 
 
 @pytest.mark.abuse_case("CL3")
 def test_a_tree_that_is_too_deep_is_noted(project: Path, cells: Path) -> None:
-    """The depth exceeds descriptors and paths: there is no error, and the tree is not silently omitted."""
+    """The depth exceeds the limits on descriptors and paths: a note says so instead of an error."""
 
     def agent(root: Path) -> None:
         folder = os.open(root, os.O_RDONLY)
@@ -705,7 +703,7 @@ def test_hostile_names_are_harmless_and_kept_exactly(project: Path, cells: Path)
 
 @pytest.mark.abuse_case("CL3")
 def test_a_summary_fits_on_a_screen_and_shows_every_kind(project: Path, cells: Path) -> None:
-    """The agent made a thousand executables and one hook."""
+    """The agent made a thousand executables and one hook, which must not be lost among them."""
 
     def agent(root: Path) -> None:
         for number in range(1000):
@@ -723,7 +721,7 @@ def test_a_summary_fits_on_a_screen_and_shows_every_kind(project: Path, cells: P
 
 
 def test_the_list_can_be_read_while_the_agent_works(project: Path, cells: Path) -> None:
-    """Another command compares with the recorded start; after the end the list is the recorded one."""
+    """Another command compares with the recorded start; after the end it shows the recorded list."""
     watch = Watch.begin(starts_of([Root(str(project))], cells), cells / SESSION)
     (project / "one").write_text("x")
     during = look(Kept(cells / SESSION))
@@ -740,7 +738,7 @@ def test_the_list_can_be_read_while_the_agent_works(project: Path, cells: Path) 
 
 
 def test_a_killed_session_is_compared_with_its_start(project: Path, cells: Path) -> None:
-    """The session recorded no list at its end: present differences are listed, with a note."""
+    """The session could not record a list at its end, so the current differences are listed, with a note."""
     watch = Watch.begin(starts_of([Root(str(project))], cells), cells / SESSION)
     (project / "one").write_text("x")
     watch.abandon()
@@ -750,8 +748,8 @@ def test_a_killed_session_is_compared_with_its_start(project: Path, cells: Path)
     assert any("without a list" in note for note in changes.notes)
 
 
-def test_the_kept_list_is_readable_only_by_its_owner(project: Path, cells: Path) -> None:
-    """Names of files reveal something too."""
+def test_the_recorded_list_is_readable_only_by_its_owner(project: Path, cells: Path) -> None:
+    """Even names of files can be confidential."""
     changed_by(lambda root: None, project, cells)
 
     assert stat.S_IMODE((cells / SESSION).stat().st_mode) == 0o700
@@ -759,7 +757,7 @@ def test_the_kept_list_is_readable_only_by_its_owner(project: Path, cells: Path)
 
 
 def test_old_cells_are_pruned_except_those_in_use_or_with_changes(tmp_path: Path, project: Path) -> None:
-    """They are pruned by number and by age."""
+    """The limits are on their number and their age."""
     cells = tmp_path / "cells"
     now = time.time()
     for number in range(MAX_CELLS + 3):
@@ -799,7 +797,7 @@ def test_a_session_name_cannot_be_a_path(name: str) -> None:
 
 
 def test_a_damaged_record_is_refused(project: Path, cells: Path) -> None:
-    """Half a file is not an empty list."""
+    """A truncated file must not be taken for an empty list."""
     changed_by(lambda root: None, project, cells)
     (cells / SESSION / "changes.json").write_text('{"session": 1')
 
@@ -865,7 +863,7 @@ def test_a_hook_is_listed_beside_one_line_for_an_environment(project: Path, cell
     ],
 )
 def test_a_folder_of_packages_is_one_line(project: Path, cells: Path, folder: str, mark: str) -> None:
-    """A folder with its marker file is one line; without the marker, each file is listed."""
+    """The folder's marker file makes it one line; without the marker, each file is listed."""
 
     def agent(root: Path) -> None:
         for name in ("a", "b"):
@@ -902,8 +900,8 @@ def test_compiled_modules_of_all_folders_are_one_line(project: Path, cells: Path
 
 @pytest.mark.abuse_case("CL8")
 @pytest.mark.parametrize("how", ["mark", "ignore"])
-def test_an_agent_cannot_hide_files_by_a_marker(project: Path, cells: Path, how: str) -> None:
-    """A marker in a folder that had none before hides nothing; nor does a file that git ignores."""
+def test_an_agent_cannot_hide_files_by_adding_a_marker_file(project: Path, cells: Path, how: str) -> None:
+    """A folder is summarized only if its marker existed before the session. Being ignored by git hides no file."""
 
     def agent(root: Path) -> None:
         if how == "mark":
@@ -921,7 +919,7 @@ def test_an_agent_cannot_hide_files_by_a_marker(project: Path, cells: Path, how:
 
 @pytest.mark.abuse_case("CL8")
 def test_many_files_of_one_kind_hide_none_of_another(project: Path, cells: Path) -> None:
-    """The list is bounded for each kind: a later kind is still there."""
+    """Each kind has its own limit in the list."""
 
     def agent(root: Path) -> None:
         for number in range(1100):

@@ -75,7 +75,7 @@ def test_a_terminal_gets_a_heading_and_no_escape_of_a_name(home: Path, projects:
 
 
 def test_a_missing_list_is_reported_with_what_to_do(home: Path, projects: tuple[Path, Path], tmp_path: Path) -> None:
-    """The session had no cell, or the home has none; no daemon is started for the answer."""
+    """The session had no cell, or there is no session; no daemon is started just to say so."""
     missing = Command(home)("sessions", "changes", "ses-none")
     empty = Command(tmp_path / "empty")("sessions", "changes")
 

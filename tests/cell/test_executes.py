@@ -139,8 +139,8 @@ def test_a_path_decides_the_kind_of_a_file(path: str, kind: str) -> None:
     assert found(path) == [(kind, "")]
 
 
-def test_a_sample_hook_is_of_no_interest() -> None:
-    """Only git's own samples are exempt, executable or not; that ending elsewhere, or a set-user-ID bit, is checked as usual."""
+def test_a_sample_hook_is_not_listed() -> None:
+    """Only git's own sample hooks are exempt. The ending .sample elsewhere and a set-user-ID bit are checked."""
     assert found(".git/hooks/pre-commit.sample", mode=0o755) == []
     assert found(".husky/pre-commit.sample") == [("git hook", "")]
     assert found(".git/hooks/pre-commit.sample", mode=0o4755) != []
@@ -175,7 +175,7 @@ def test_a_sample_hook_is_of_no_interest() -> None:
         "notes",
     ],
 )
-def test_other_files_are_of_no_interest(path: str) -> None:
+def test_files_without_a_matching_rule_are_not_listed(path: str) -> None:
     """Some names only resemble one of the table."""
     assert found(path) == []
 
@@ -192,8 +192,8 @@ def test_other_files_are_of_no_interest(path: str) -> None:
         (None, [("npm", "cannot be read")]),
     ],
 )
-def test_a_package_shows_its_scripts(content: bytes | None, shown: list[tuple[str, str]]) -> None:
-    """Scripts are listed by name; a file that cannot be parsed counts too."""
+def test_a_package_json_is_listed_with_its_scripts(content: bytes | None, shown: list[tuple[str, str]]) -> None:
+    """The names of the scripts are shown; a file that cannot be parsed is listed too."""
     assert found("package.json", content) == shown
 
 
@@ -264,7 +264,7 @@ FRESH = """[core]
     ["https://example.com/a/b.git", "ssh://git@example.com:22/a", "git@example.com:a/b.git", "/srv/a.git", "../a"],
 )
 def test_a_fresh_git_configuration_is_not_listed(url: str) -> None:
-    """`git clone` and `git branch` write this."""
+    """`git clone` and `git branch` write exactly this."""
     assert found(".git/config", FRESH.format(url=url).encode()) == []
 
 
@@ -295,7 +295,7 @@ def test_a_fresh_git_configuration_is_not_listed(url: str) -> None:
     ],
 )
 def test_any_other_git_configuration_is_listed(line: bytes) -> None:
-    """Unknown keys, inexact syntax and a byte order mark count, too."""
+    """Unknown keys, inexact syntax and a byte order mark count as possibly executing."""
     fresh = FRESH.format(url="https://a/b").encode()
 
     assert [kind for kind, _ in found(".git/config", fresh + line + b"\n")] == ["git configuration"]
@@ -307,7 +307,7 @@ def test_any_other_git_configuration_is_listed(line: bytes) -> None:
     "unit", ["\n", "[", '[a "', '[a "\\', "\\\n", "a=\\\n", 'a="', "a=#;", "[a]", "#\n", " ", 'a="#']
 )
 def test_no_git_configuration_takes_long_to_read(unit: str) -> None:
-    """Each is a mebibyte that would make a careless parser start again and again; seconds suffice on any machine."""
+    """Each file is one MiB on which a careless parser would take quadratic time."""
     content = (unit * (MAX_CONTENT // len(unit))).encode()
     started = time.process_time()
     git_keys(content)
@@ -316,7 +316,7 @@ def test_no_git_configuration_takes_long_to_read(unit: str) -> None:
     assert time.process_time() - started < 10
 
 
-def test_attributes_show_the_commands_that_they_name() -> None:
+def test_gitattributes_are_listed_with_the_commands_that_they_name() -> None:
     """Several in one line are found; attributes that only describe a text are not shown."""
     assert found(".gitattributes", b"*.x text filter=lfs diff=lfs\n# *.y filter=no\n") == [
         ("git attributes", "filter=lfs, diff=lfs")
@@ -337,7 +337,7 @@ def test_the_shown_details_of_a_file_are_bounded() -> None:
 
 
 def test_permission_bits_and_special_files_count_whatever_their_name() -> None:
-    """They count beside what the name says."""
+    """They are reported in addition to what the name says."""
     assert found("notes.txt", mode=0o755) == [("executable", "")]
     assert found("notes.txt", mode=0o2755) == [("executable", ""), ("set-user-ID", "")]
     assert found("notes", mode=0o755, kind="directory") == []
@@ -345,8 +345,8 @@ def test_permission_bits_and_special_files_count_whatever_their_name() -> None:
     assert found("Makefile", mode=0o755) == [("make", ""), ("executable", "")]
 
 
-def test_a_link_in_place_of_a_file_has_its_kind() -> None:
-    """A tool reads the link's target; the check does not."""
+def test_a_link_with_a_known_name_has_the_kind_of_that_name() -> None:
+    """A tool would read the link's target, which the check does not follow."""
     assert found(".git/config", None, kind="link") == [("git configuration", "")]
 
 

@@ -53,7 +53,7 @@ def listed(aside: Aside) -> dict[str, str]:
 
 
 def test_every_kind_of_change_is_read_from_the_upper_folder(aside: Aside) -> None:
-    """Files were written, made, removed, replaced by another kind, moved, or got other permissions; the project is unchanged."""
+    """Files were written, made, removed, replaced by another kind, moved or chmodded; the project is unchanged."""
     before = snapshot(aside.project)
     changes = aside.session(
         [
@@ -99,7 +99,7 @@ def test_a_replaced_folder_hides_its_earlier_files(aside: Aside) -> None:
 
 
 def test_a_file_that_was_only_touched_is_no_change(aside: Aside) -> None:
-    """The overlay copied it up, but the copy is equal."""
+    """The overlay copied the file to its upper folder, but the copy is equal."""
     aside.agent([["times", "a", 1], ["write", "b", "b\n", 0o644], ["mode", "src/main.py", 0o644]])
 
     assert (aside.kept.upper / "a").exists()
@@ -115,7 +115,7 @@ def test_a_folder_is_never_renamed_by_a_redirect(aside: Aside) -> None:
 
 @pytest.mark.abuse_case("CL6")
 def test_an_agent_cannot_forge_the_kernels_marks(aside: Aside) -> None:
-    """The marks are a device that means removed, and attributes that hide files below or name a folder elsewhere."""
+    """An agent cannot create the device that marks a removed file, and attributes that it sets have no effect."""
     aside.agent(
         [
             ["device", "docs/whiteout"],
@@ -132,7 +132,7 @@ def test_an_agent_cannot_forge_the_kernels_marks(aside: Aside) -> None:
 
 @pytest.mark.abuse_case("CL6")
 def test_an_unknown_overlay_attribute_is_refused(aside: Aside) -> None:
-    """Another kernel could write it: its file has no contents of its own, or its folder is elsewhere."""
+    """Another kernel's attribute may mean that a file's contents or a folder are elsewhere."""
     aside.agent([["write", "a", "x", 0o644], ["write", "src/main.py", "x", 0o644]])
     os.setxattr(aside.kept.upper / "a", "user.overlay.metacopy", b"")
     os.setxattr(aside.kept.upper / "src", "user.overlay.redirect", b"/docs")
@@ -147,7 +147,7 @@ def test_an_unknown_overlay_attribute_is_refused(aside: Aside) -> None:
 
 
 def test_files_that_execute_are_named_before_they_are_applied(aside: Aside) -> None:
-    """The list is like that of a project that is changed in place."""
+    """The list of pending changes has the same findings as for a project changed in place."""
     changes = aside.session(
         [["folder", ".git"], ["folder", ".git/hooks"], ["write", ".git/hooks/pre-commit", "#!/bin/sh\n", 0o755]]
     )
@@ -229,8 +229,8 @@ def apply_again(kept: Kept) -> int:
     return len(apply(kept).applied)
 
 
-def test_the_tests_own_agent_reaches_no_file_of_the_machine(aside: Aside, tmp_path: Path) -> None:
-    """Tests here write through links to anywhere: such a path is in the overlay, or nowhere."""
+def test_the_tests_own_agent_writes_no_file_outside_its_overlay(aside: Aside, tmp_path: Path) -> None:
+    """The tests write through links that lead anywhere, so the test program must be confined to the overlay."""
     outside = tmp_path / "outside"
     outside.mkdir(mode=0o755)
     aside.agent([["link", "d", str(outside)], ["write", "d/x", "x", 0o644], ["mode", "d", 0o700]])
@@ -263,7 +263,7 @@ STEPS = st.lists(
 def test_any_changes_to_any_tree_are_applied_as_they_were_seen(
     tree: list[tuple[str, str | None]], steps: list[tuple[Any, ...]], cut: int
 ) -> None:
-    """They are applied in two parts, the first of them any change: the project always becomes the merged folder."""
+    """Hypothesis picks changes, which are applied in two parts: the project becomes what the overlay showed."""
     with tempfile.TemporaryDirectory() as folder:
         aside = Aside(Path(folder))
         for name, text in tree:
@@ -294,7 +294,7 @@ def without_times_of_untouched(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_changes_can_be_applied_in_part_and_the_rest_discarded(aside: Aside) -> None:
-    """A file is applied with the folders that it needs; a discarded change does not come back."""
+    """Parent folders of an applied file are created; a discarded change does not come back."""
     aside.session(
         [["folder", "made"], ["write", "made/x", "x", 0o644], ["write", "made/y", "y", 0o644], ["remove", "b"]]
     )
@@ -311,7 +311,7 @@ def test_changes_can_be_applied_in_part_and_the_rest_discarded(aside: Aside) -> 
 
 
 def test_a_path_without_a_change_is_an_error(aside: Aside) -> None:
-    """Other changes of the same request are not applied either."""
+    """The request's other changes are not applied either."""
     aside.session([["write", "a", "x", 0o644]])
     with pytest.raises(AileronError, match="no change is kept aside at 'b'"):
         apply(aside.kept, ["b", "a"])
@@ -358,7 +358,7 @@ def test_a_file_that_the_person_changed_meanwhile_is_refused(aside: Aside) -> No
 
 
 def test_an_applied_change_that_the_person_edits_stays(aside: Aside) -> None:
-    """The change was decided: applying the rest does not touch the file again."""
+    """Applying the remaining changes does not touch that file again."""
     aside.session([["write", "a", "agent", 0o644], ["remove", "b"]])
     apply(aside.kept, ["a"])
     (aside.project / "a").write_text("person")
@@ -368,8 +368,8 @@ def test_an_applied_change_that_the_person_edits_stays(aside: Aside) -> None:
     assert (aside.project / "a").read_text() == "person"
 
 
-def test_an_equal_change_by_agent_and_person_is_none(aside: Aside) -> None:
-    """Equal files need no decision."""
+def test_an_identical_change_by_agent_and_person_needs_no_decision(aside: Aside) -> None:
+    """The file in the project already equals the agent's."""
     aside.session([["write", "a", "same", 0o644], ["remove", "b"]])
     (aside.project / "a").write_text("same")
     (aside.project / "b").unlink()
@@ -378,7 +378,7 @@ def test_an_equal_change_by_agent_and_person_is_none(aside: Aside) -> None:
 
 
 def test_a_folder_with_a_file_of_the_persons_is_not_removed(aside: Aside) -> None:
-    """Files that the agent removed go, and the file that it did not know stays."""
+    """The agent removed the folder without knowing that file; the files that it knew are removed."""
     aside.session([["remove", "docs"]])
     (aside.project / "docs/mine").write_text("person")
     done = apply(aside.kept)
@@ -398,7 +398,7 @@ def test_no_change_is_applied_while_the_cell_runs(aside: Aside) -> None:
 
 
 def test_undecided_changes_are_never_pruned(aside: Aside) -> None:
-    """Their age does not matter."""
+    """Even old ones stay until the person applies or discards them."""
     aside.session([["write", "a", "x", 0o644]])
     prune(aside.kept.path.parent, now=4e9)
     still = listed(aside)
@@ -437,7 +437,7 @@ for line in sys.stdin:
 
 @pytest.mark.slow
 def test_applying_continues_after_a_kill_at_any_point(tmp_path: Path) -> None:
-    """The kill comes before any call that changes a file: applied files are whole; the next run finishes without a refusal."""
+    """The process dies before one of its writing calls: applied files are whole, and the next run finishes the work."""
     for point in range(200):
         folder = tmp_path / str(point)
         folder.mkdir()
@@ -479,7 +479,7 @@ def test_applying_continues_after_a_kill_at_any_point(tmp_path: Path) -> None:
 
 @pytest.mark.abuse_case("CL5")
 def test_no_link_in_the_project_is_written_through(aside: Aside, tmp_path: Path) -> None:
-    """A folder, at the end of a path or on its way, became a link to the person's keys; the keys stay, even by force."""
+    """A folder in the path became a link to the person's keys, which stay unchanged even with --force."""
     keys = tmp_path / "ssh"
     keys.mkdir()
     (keys / "x").write_text("key")
@@ -504,7 +504,7 @@ def test_no_link_in_the_project_is_written_through(aside: Aside, tmp_path: Path)
 def test_a_link_swapped_in_at_the_last_moment_is_not_followed(
     aside: Aside, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The swap happens between check and write: the write uses the opened folder that was checked."""
+    """The swap happens between check and write, but the write uses the descriptor of the checked folder."""
     keys = tmp_path / "ssh"
     keys.mkdir()
     aside.session([["write", "src/deep/new", "agent", 0o644]])
@@ -523,7 +523,7 @@ def test_a_link_swapped_in_at_the_last_moment_is_not_followed(
 
 
 def test_a_project_behind_a_new_link_is_not_written_to(tmp_path: Path) -> None:
-    """A cell that could write the folder above the project could choose where another's changes go."""
+    """Another cell that could write the parent folder could otherwise choose where the changes go."""
     (tmp_path / "above").mkdir()
     aside = Aside(tmp_path / "above")
     aside.begin()
@@ -547,7 +547,7 @@ def test_a_project_behind_a_new_link_is_not_written_to(tmp_path: Path) -> None:
 def test_a_file_saved_at_the_last_moment_is_not_overwritten(
     aside: Aside, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
-    """The person saves after the check, while changes are applied."""
+    """The person saves it between the check and the write."""
     name = "new" if when == "made" else "a"
     aside.session([["write", name, "agent", 0o644]])
     set_times = os.utime
@@ -566,7 +566,7 @@ def test_a_file_saved_at_the_last_moment_is_not_overwritten(
 
 @pytest.mark.abuse_case("CL5")
 def test_links_in_the_upper_folder_are_applied_as_links(aside: Aside, tmp_path: Path) -> None:
-    """They are made, not followed, and reported as leading out."""
+    """They are recreated and not followed, and those that lead out of the project are reported."""
     secret = tmp_path / "secret"
     secret.write_text("secret")
     changes = aside.session(
@@ -594,7 +594,7 @@ def test_a_hard_link_to_a_file_outside_is_not_written_through(aside: Aside, tmp_
 
 @pytest.mark.abuse_case("CL7")
 def test_special_bits_and_special_files_are_not_applied(aside: Aside) -> None:
-    """A program loses its set-user-ID bit, and a pipe and a socket are refused with a reason and stay aside."""
+    """A program is applied without its set-user-ID bit; pipes and sockets are refused with a reason, and stay aside."""
     changes = aside.session(
         [["write", "tool", "x", 0o6755], ["mode", "tool", 0o7755], ["pipe", "pipe"], ["socket", "sock"]]
     )
@@ -691,7 +691,7 @@ def test_an_unchanged_overlay_leaves_nothing_to_decide(tmp_path: Path) -> None:
 
 
 def test_a_home_in_the_project_is_refused(tmp_path: Path) -> None:
-    """The kept files would be part of the overlay's lower folder."""
+    """The pending changes would be part of the overlay's own lower folder."""
     with pytest.raises(AileronError, match="inside of"):
         prepare_overlay(tmp_path / ".aileron" / "cells" / SESSION, str(tmp_path))
 
@@ -722,7 +722,7 @@ def test_a_home_on_an_overlay_is_refused_with_a_fix(tmp_path: Path) -> None:
 
 
 def test_a_session_without_an_overlay_has_nothing_to_apply(tmp_path: Path) -> None:
-    """The error gives the reason."""
+    """The error says why."""
     from aileron.cell.changes import Watch
     from aileron.cell.start import Root
 
@@ -743,7 +743,7 @@ def test_the_list_of_a_session_is_available_while_it_runs(aside: Aside) -> None:
 
 @pytest.mark.abuse_case("CP5")
 def test_holes_in_files_stay_holes(aside: Aside) -> None:
-    """Gigabytes of holes use no disk space: before data, between, behind, alone; and the data is in its place."""
+    """Gigabytes of holes use no disk space, wherever they are in the file, and the data between them stays in place."""
     gib = 1 << 30
     data = {"all": (3 * gib, []), "some": (gib + 9, [0, 1 << 20, gib]), "end": (2 * gib, [gib]), "none": (4, [0])}
     for name, (size, places) in data.items():

@@ -104,8 +104,8 @@ def everything(connection: socket.socket) -> bytes:
     return b"".join(parts)
 
 
-def test_an_event_of_a_closed_descriptor_is_not_given_to_its_successor() -> None:
-    """The first handler of a turn closes two other descriptors, and opens new ones that get their numbers."""
+def test_a_pending_event_of_a_closed_descriptor_does_not_reach_its_successor() -> None:
+    """A handler closes two descriptors that have events too, and opens new ones that get their numbers."""
     loop, told = Loop(), list[int]()
     with contextlib.ExitStack() as stack:
         pairs = [stack.enter_context(end) for _ in range(3) for end in socket.socketpair()]
@@ -207,8 +207,8 @@ def test_a_closed_end_closes_the_other_end(place: Place, door: tuple[socket.sock
 
 
 @pytest.mark.parametrize("goes", ["client", "server"])
-def test_last_words_before_a_close_arrive(place: Place, tmp_path: Path, goes: str) -> None:
-    """An early answer may be such words: they arrive even if data for the closed end can no longer be delivered."""
+def test_data_sent_before_a_close_arrives(place: Place, tmp_path: Path, goes: str) -> None:
+    """An early error response, for example, arrives even if the request's rest can no longer be delivered."""
     inside, target = place.listener(tmp_path / "in"), place.listener(tmp_path / "out")
     place.relays.serve([inside], Door("agent", unix_target(str(tmp_path / "out"))))
     with reached(inside) as client:
@@ -225,7 +225,7 @@ def test_last_words_before_a_close_arrive(place: Place, tmp_path: Path, goes: st
 
 
 def test_a_slow_reader_makes_the_sender_wait(door: tuple[socket.socket, socket.socket]) -> None:
-    """A direction holds one buffer beside the kernel's queues; then the sender waits, and the other direction goes on."""
+    """Each direction buffers a bounded amount (backpressure), and the other direction continues."""
     inside, target = door
     with reached(inside) as client, accepted(target) as server:
         client.setblocking(False)
@@ -248,7 +248,7 @@ def test_a_slow_reader_makes_the_sender_wait(door: tuple[socket.socket, socket.s
 
 
 def test_the_preamble_comes_first_and_never_enters_the_cell(place: Place, tmp_path: Path) -> None:
-    """The target reads it before the client's bytes, and the client never does. A printed door does not show it."""
+    """The target reads it before the client's bytes. Printing a door does not show it."""
     inside, target = place.listener(), place.listener(tmp_path / "out")
     door = Door("mcp", unix_target(str(tmp_path / "out")), preamble=b"token ail_secret\n")
     place.relays.serve([inside], door)
@@ -263,8 +263,8 @@ def test_the_preamble_comes_first_and_never_enters_the_cell(place: Place, tmp_pa
     assert "ail_secret" not in repr(door)
 
 
-def test_a_target_that_returns_in_time_is_reached(place: Place, tmp_path: Path) -> None:
-    """A restarted daemon is such a target; the client does not notice."""
+def test_a_target_that_restarts_in_time_is_reached(place: Place, tmp_path: Path) -> None:
+    """The relay retries, so a client does not notice that the daemon restarts."""
     inside = place.listener()
     place.relays.serve([inside], Door("agent", unix_target(str(tmp_path / "late"))))
     place.start()
@@ -276,8 +276,8 @@ def test_a_target_that_returns_in_time_is_reached(place: Place, tmp_path: Path) 
             assert server.recv(5, socket.MSG_WAITALL) == b"early"
 
 
-def test_a_target_that_stays_away_closes_the_connection(place: Place, tmp_path: Path) -> None:
-    """The close comes after the door's patience, and not before."""
+def test_a_target_that_stays_unreachable_closes_the_connection(place: Place, tmp_path: Path) -> None:
+    """The connection closes after the door's timeout and not before."""
     inside = place.listener()
     place.relays.serve([inside], Door("agent", unix_target(str(tmp_path / "never")), patience_s=0.3))
     place.start()
@@ -288,8 +288,8 @@ def test_a_target_that_stays_away_closes_the_connection(place: Place, tmp_path: 
     wait_until(lambda: place.relays.connections == 0, "no connection is left")
 
 
-def test_a_door_bounds_its_connections_and_the_next_waits(place: Place, tmp_path: Path) -> None:
-    """The waiting connection is not lost, and another door stays open."""
+def test_a_door_limits_its_connections_and_queues_the_next(place: Place, tmp_path: Path) -> None:
+    """The queued connection is not lost, and other doors are not affected."""
     inside, target = place.listener(), place.listener(tmp_path / "out")
     other = place.listener()
     to_target = unix_target(str(tmp_path / "out"))
@@ -314,7 +314,7 @@ def test_a_door_bounds_its_connections_and_the_next_waits(place: Place, tmp_path
 
 
 def test_a_connection_waits_if_there_are_no_descriptors(place: Place, tmp_path: Path) -> None:
-    """The loop does not spin meanwhile, and goes on when there are descriptors again."""
+    """The loop does not spin, and accepts the connection once descriptors are free."""
     inside, target = place.listener(), place.listener(tmp_path / "out")
     place.relays.serve([inside], Door("agent", unix_target(str(tmp_path / "out"))))
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -390,7 +390,7 @@ def test_a_published_port_is_reached_only_from_loopback(place: Place) -> None:
 
 
 def test_a_missing_server_closes_the_connection_at_once(place: Place) -> None:
-    """A connection outside a cell would fail like this, too; there is no second try."""
+    """A connection to a port without a server fails outside a cell, too; it is not retried."""
     asked: list[int] = []
 
     def connect(port: int) -> socket.socket:
@@ -406,7 +406,7 @@ def test_a_missing_server_closes_the_connection_at_once(place: Place) -> None:
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
-def test_a_port_in_use_is_reported_with_another(address: str) -> None:
+def test_a_port_in_use_is_reported_with_the_next_port_as_a_fix(address: str) -> None:
     """Either address may be in use; a socket that was opened for the other is closed again."""
     with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as taken:
         taken.bind((address, 0))

@@ -25,8 +25,8 @@ def fed(data: bytes) -> bytes:
 # Row by row
 
 
-def test_the_systems_python_decides_the_same() -> None:
-    """The distribution's Python may read the patterns differently: regular expressions have had faults in some releases."""
+def test_the_filter_decides_the_same_under_the_systems_python() -> None:
+    """Regular expressions have had bugs in some Python releases, and the distribution's may differ."""
     python = "/usr/bin/python3"
     source = (
         "import sys; from aileron.cell.terminal_filter import TerminalFilter\n"
@@ -50,7 +50,7 @@ def test_the_systems_python_decides_the_same() -> None:
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: f"{rule.sequence} {rule.name}")
 def test_each_row_of_the_table_decides_as_it_says(rule: Rule) -> None:
-    """Each example passes byte for byte, is dropped whole between two words, or is rewritten."""
+    """Each example passes unchanged, is dropped whole, or is rewritten, between two words of text."""
     out = fed(b"before " + rule.example + b" after")
 
     match rule.decision:
@@ -63,7 +63,7 @@ def test_each_row_of_the_table_decides_as_it_says(rule: Rule) -> None:
             assert len(out) > len(b"before  after")
 
 
-def test_the_page_has_the_rows_and_the_modes() -> None:
+def test_the_page_has_the_filters_rows_and_terminal_modes() -> None:
     """The page has them word for word, in their order."""
     text = PAGE.read_text(encoding="utf-8")
     rows = re.findall(r"^\| (.*?) \| (.*?) \| (passes|dropped|rewritten) \| (.*) \|$", text, re.MULTILINE)
@@ -143,7 +143,7 @@ def harm(data: bytes) -> str | None:
 
 
 def test_the_oracle_recognizes_harmful_output() -> None:
-    """This is the control of the properties below: every example that is dropped or rewritten is harmful to it, and no other."""
+    """The oracle is an independent check. It must agree with the table on which examples are harmful."""
     for rule in RULES:
         if rule.decision != "passes" and rule.sequence not in ("OSC 0, OSC 1, OSC 2", "ESC c"):
             assert harm(rule.example) is not None, rule.sequence
@@ -200,7 +200,7 @@ def test_text_passes_byte_for_byte(text: str) -> None:
 
 @given(OUTPUT)
 def test_only_ascii_passes_in_another_character_set(data: bytes) -> None:
-    """A byte of a letter can be a control there."""
+    """A byte of a UTF-8 letter can be a control character in such a terminal."""
     assert TerminalFilter(is_utf8=False).feed(data).isascii()
 
 
@@ -231,7 +231,7 @@ def test_only_ascii_passes_in_another_character_set(data: bytes) -> None:
         (b"\x1bPq" + b"~" * 100_000 + b"\x1b\\after", b"after"),
     ],
 )
-def test_tricks_do_not_deceive_the_filter(data: bytes, passes: bytes) -> None:
+def test_nested_and_malformed_sequences_do_not_deceive_the_filter(data: bytes, passes: bytes) -> None:
     """Controls are nested, spelled in two ways, mixed in lists, or too long."""
     assert fed(data) == passes
 
@@ -246,8 +246,8 @@ def test_a_title_is_made_harmless_and_the_earlier_one_returns() -> None:
     assert filtered.finish() == b"\x1b[0m\x1b[23;0t"
 
 
-def test_memory_is_bounded_whatever_is_unfinished() -> None:
-    """A string that never ends is not stored, and takes no extra time."""
+def test_an_unfinished_sequence_uses_bounded_memory() -> None:
+    """A string sequence that never ends is discarded as it comes, in linear time."""
     filtered = TerminalFilter()
     began = time.process_time()
     for begin in (b"\x1b]2;", b"\x1bP", b"\x1b[", b"\x1b("):
@@ -264,8 +264,8 @@ def test_memory_is_bounded_whatever_is_unfinished() -> None:
 # At the end
 
 
-def test_only_what_is_on_is_turned_off_at_the_end() -> None:
-    """All that can be turned on is tried; the order leaves the alternate screen before the rest."""
+def test_only_modes_that_are_on_are_turned_off_at_the_end() -> None:
+    """Every mode is tried; the alternate screen is left before the other modes are reset."""
     filtered = TerminalFilter()
     for part in (
         b"\x1b[>1u\x1b[?1049h\x1b[>3u\x1b[=5;1u\x1b[?25l\x1b[?1000;1006h\x1b[?2004h\x1b[?1004h\x1b[?1h\x1b=\x1b[?7l",
@@ -300,7 +300,7 @@ def test_only_what_is_on_is_turned_off_at_the_end() -> None:
 
 
 def test_a_program_that_cleaned_up_leaves_nothing_to_restore() -> None:
-    """Only the attributes are reset, which costs nothing; plain text needs not even that."""
+    """Only text attributes are reset, which is harmless; after plain text not even that."""
     tidy, plain = TerminalFilter(), TerminalFilter()
     tidy.feed(b"\x1b[?1049h\x1b[>1u\x1b[?25l\x1b[2;5r\x1b[r\x1b[?25h\x1b[<1u\x1b[?1049l")
     plain.feed(b"text\r\n")
@@ -321,8 +321,8 @@ def test_after_the_restoring_sequences_nothing_is_left_to_restore(data: bytes) -
 
 
 @given(OUTPUT)
-def test_a_pause_changes_nothing_that_comes_later(data: bytes) -> None:
-    """Pause and resume leave the terminal as it was, except for a link: a second filter has as much to restore."""
+def test_pausing_and_resuming_restores_the_same_terminal_state(data: bytes) -> None:
+    """Only an open hyperlink is lost. A second filter behind the first has as much to restore as without a pause."""
     first, behind, unpaused = TerminalFilter(), TerminalFilter(), TerminalFilter()
     unpaused.feed(first.feed(data))
     for part in (fed(data), first.pause(), first.resume()):
@@ -333,7 +333,7 @@ def test_a_pause_changes_nothing_that_comes_later(data: bytes) -> None:
 
 
 def test_plain_text_passes_fast() -> None:
-    """The bound is far below the 50 MB/s that are required: it detects code that became a hundred times slower."""
+    """The bound is far below the required 50 MB/s, but would show a hundredfold slowdown."""
     data = b"line of an agent's output\r\n" * 2500
     filtered = TerminalFilter()
     began = time.process_time()
@@ -343,8 +343,8 @@ def test_plain_text_passes_fast() -> None:
     assert 100 * len(data) / (time.process_time() - began) > 10e6
 
 
-def test_a_question_to_the_terminal_is_counted() -> None:
-    """The end of a session waits for answers only if some are on their way."""
+def test_a_query_to_the_terminal_is_counted() -> None:
+    """The end of a session waits for replies only if some are outstanding."""
     filtered = TerminalFilter()
     filtered.feed(b"text\x1b[1m")
     before = filtered.questions
@@ -354,8 +354,8 @@ def test_a_question_to_the_terminal_is_counted() -> None:
 
 
 @pytest.mark.parametrize("mode", [9, 1000, 1002, 1003, 1004, 2031, 2048])
-def test_a_mode_in_which_a_terminal_reports_counts_as_a_question(mode: int) -> None:
-    """A report may come after the agent's end; turning the mode off, or another one on, asks nothing."""
+def test_turning_on_a_reporting_mode_counts_as_a_query(mode: int) -> None:
+    """The terminal may send a report after the agent's end; turning the mode off, or another one on, does not count."""
     filter_ = TerminalFilter()
     filter_.feed(b"\x1b[?25h\x1b[?%dl" % mode)
     assert filter_.questions == 0

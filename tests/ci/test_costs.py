@@ -73,7 +73,7 @@ def test_measuring_a_target_counts_its_children_and_keeps_its_exit_status(folder
 
 
 def test_each_test_file_has_a_line_with_its_costs(folder: Path, tmp_path: Path) -> None:
-    """The file that computes in a child process is charged for it, and the other is not."""
+    """Processor time of a child process counts for the file that started it, and for no other."""
     project = tmp_path / "project"
     project.mkdir()
     (project / "conftest.py").write_text(CONFTEST.format(folder=str(folder)))

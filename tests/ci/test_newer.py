@@ -32,7 +32,7 @@ def folder_of(room: str) -> str:
     return "tests/connectors" if room.startswith("connectors/") else f"tests/{Path(room).name}"
 
 
-def test_each_folder_of_tests_runs_or_is_left_out_for_a_reason(table: dict[str, Any]) -> None:
+def test_each_test_folder_runs_with_a_newer_python_or_has_a_reason_not_to(table: dict[str, Any]) -> None:
     """Each key exists and has a reason. A single file of a folder that is left out may run."""
     folders = {f"tests/{path.parent.name}" for path in ROOT.glob("tests/*/test_*.py")}
     listed = table["run"] | table["left_out"]
@@ -42,7 +42,7 @@ def test_each_folder_of_tests_runs_or_is_left_out_for_a_reason(table: dict[str, 
     assert table["run"].keys() & table["left_out"].keys() == set()
 
 
-def test_rooms_that_import_modules_that_differ_between_versions_run(table: dict[str, Any]) -> None:
+def test_packages_that_import_modules_that_differ_between_pythons_are_tested(table: dict[str, Any]) -> None:
     """Some of their tests run with a newer Python, or the demo covers them."""
     runs = {f"tests/{Path(key).parts[1]}" for key in table["run"]}
     differing: dict[str, set[str]] = {}

@@ -74,7 +74,7 @@ def tree(tmp_path: Path) -> Tree:
     return Tree(tmp_path)
 
 
-def test_a_group_depends_on_its_imports_named_files_and_rooms(tree: Tree) -> None:
+def test_a_group_depends_on_its_imports_named_files_and_packages(tree: Tree) -> None:
     """Other files do not count, neither deeper in the product nor in rooms of other groups."""
     assert {str(path.relative_to(tree.root)) for path in tree.inputs("agents")} == DEPENDED_ON
 
@@ -88,8 +88,8 @@ def test_a_change_counts_only_if_the_group_depends_on_the_file(tree: Tree, name:
     assert (tree.digest("agents") != before) == (name in DEPENDED_ON)
 
 
-def test_a_new_or_removed_file_of_the_groups_room_counts(tree: Tree) -> None:
-    """The digest changes with each: one file is added to the room, then another is removed."""
+def test_a_new_or_removed_file_in_the_groups_package_changes_its_digest(tree: Tree) -> None:
+    """A file is added, and then another one removed."""
     before = tree.digest("agents")
     (tree.root / "aileron/mcp/new.py").write_text("")
     added = tree.digest("agents")
@@ -98,7 +98,7 @@ def test_a_new_or_removed_file_of_the_groups_room_counts(tree: Tree) -> None:
     assert len({before, added, tree.digest("agents")}) == 3
 
 
-def test_another_python_version_counts(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_python_version_runs_the_group_again(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     """A patch release changes the digest too."""
     before = tree.digest("agents")
     monkeypatch.setattr("platform.python_version", lambda: "3.11.99")
@@ -106,7 +106,7 @@ def test_another_python_version_counts(tree: Tree, monkeypatch: pytest.MonkeyPat
     assert tree.digest("agents") != before
 
 
-def test_a_room_that_does_not_exist_is_an_error(tree: Tree) -> None:
+def test_a_package_in_the_table_that_does_not_exist_is_an_error(tree: Tree) -> None:
     """Otherwise, after a room was renamed, the group would depend on less than the table says."""
     (tree.root / "tests/pinned/inputs.toml").write_text(INPUTS.replace("aileron/mcp", "aileron/gone"))
 
@@ -117,7 +117,9 @@ def test_a_room_that_does_not_exist_is_an_error(tree: Tree) -> None:
 @pytest.mark.parametrize(
     ("written", "is_unchanged"), [("{digest}", True), ("{digest}0", False), ("", False)], ids=["its", "another", "none"]
 )
-def test_only_the_digest_of_these_inputs_counts(tree: Tree, written: str, is_unchanged: bool) -> None:
+def test_a_group_is_skipped_only_with_a_stamp_of_exactly_these_inputs(
+    tree: Tree, written: str, is_unchanged: bool
+) -> None:
     """A stamp of other inputs, or an empty one, does not keep the group from running."""
     tree.stamp("agents").parent.mkdir(exist_ok=True)
     tree.stamp("agents").write_text(f'inputs = "{written.format(digest=tree.digest("agents"))}"\n')
@@ -127,7 +129,7 @@ def test_only_the_digest_of_these_inputs_counts(tree: Tree, written: str, is_unc
 
 
 @pytest.mark.parametrize("group", GROUPS)
-def test_each_room_that_a_group_imports_from_is_in_its_table(group: str) -> None:
+def test_each_package_that_a_group_imports_from_is_in_its_table(group: str) -> None:
     """The whole room counts then, and not only the module. Of shared rooms, only the imported module counts."""
     tree = Tree(ROOT)
     table = tree.table()
@@ -166,7 +168,7 @@ PASSING = "def test_passes(): pass\n"
 def test_a_group_is_stamped_when_all_of_it_passed(
     tree: Tree, tests: str, options: tuple[str, ...], is_stamped: bool
 ) -> None:
-    """A group that failed, skipped or left out a test, or whose inputs changed during the run, is not stamped."""
+    """A failed, skipped or deselected test, or inputs that changed during the run, prevent the stamp."""
     (tree.root / "tests/agents/test_agents.py").write_text(tests)
     (tree.root / "tests/agents/test_more.py").write_text(PASSING)
     for name in ("pinned", "shards"):

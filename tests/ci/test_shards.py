@@ -64,7 +64,7 @@ def test_is_where_the_one_above_was():
 
 
 def test_files_run_side_by_side_and_the_tests_of_a_file_in_one_process(run: Run) -> None:
-    """Each of two files waits for the other, and runs in a process of its own."""
+    """Each of two files waits for the other, which would deadlock in one process."""
     status, said = run(
         {"test_a.py": MEET.format(other="test_b.py"), "test_b.py": MEET.format(other="test_a.py")}, "--shards=2"
     )
@@ -160,8 +160,8 @@ def test_outcomes_are_shown_and_counted_as_in_one_process(run: Run) -> None:
     ],
     ids=["it exits", "it is killed", "a fixture of its session fails"],
 )
-def test_a_lost_shard_fails_the_run(run: Run, test: str, expected: str) -> None:
-    """The run fails whatever status the shard exits with, and says in which test it ended."""
+def test_a_shard_that_ends_early_fails_the_run(run: Run, test: str, expected: str) -> None:
+    """The report names the test in which the process ended, whatever its exit status was."""
     status, said = run({"test_lost.py": test, "test_other.py": "def test_good(): pass\n"}, "--shards=2")
 
     assert status == 1, said

@@ -142,14 +142,14 @@ def test_a_long_body_is_read_whole(tmp_path: Path) -> None:
         (OK + b"nothing\r\nContent-Length: 2\r\n\r\n{}", "not a header"),
     ],
 )
-def test_a_response_that_no_daemon_sends_is_refused(tmp_path: Path, response: bytes, why: str) -> None:
-    """The sender is not Aileron's daemon, or hides where its response ends."""
+def test_a_malformed_response_is_refused(tmp_path: Path, response: bytes, why: str) -> None:
+    """Aileron's daemon never sends such a response, in which, for example, the length is ambiguous."""
     with listening(tmp_path, said(response)) as path, pytest.raises(UnreadableResponse, match=why):
         ask(path)
 
 
-def test_a_head_without_end_is_read_up_to_a_limit(tmp_path: Path) -> None:
-    """The header lines never end."""
+def test_response_headers_without_an_end_are_read_up_to_a_limit(tmp_path: Path) -> None:
+    """The server sends header lines forever."""
     sent: list[int] = []
 
     def talk(connection: socket.socket) -> None:
@@ -207,7 +207,7 @@ def test_a_slow_response_does_not_extend_the_deadline(tmp_path: Path) -> None:
 
 
 def test_a_peer_that_reads_nothing_does_not_extend_the_deadline(tmp_path: Path) -> None:
-    """The request is larger than any buffer."""
+    """The request is larger than any buffer, so sending it blocks."""
     over = threading.Event()
 
     def wait(_: socket.socket) -> None:
@@ -245,8 +245,8 @@ def test_connecting_waits_while_the_backlog_is_full(tmp_path: Path) -> None:
 # Requests
 
 
-def test_a_request_has_the_bytes_that_the_daemon_reads() -> None:
-    """A method with a body has a Content-Length, also without a body."""
+def test_a_request_is_encoded_as_the_daemon_expects() -> None:
+    """A POST has a Content-Length even without a body."""
     sent = request_bytes("POST", "/v1/a?wait=1", b"{}", {"Content-Type": "application/json"})
     assert sent == (
         b"POST /v1/a?wait=1 HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\nContent-Type: application/json\r\n\r\n{}"

@@ -382,7 +382,7 @@ def test_an_unreadable_ca_file_is_reported_with_its_setting(tmp_path: Path) -> N
 
 
 def test_replacing_a_ca_file_after_the_start_has_no_effect(tmp_path: Path) -> None:
-    """The bytes that were read are used, and the consent is for them; the next start reads the file again."""
+    """The bytes read at the start are the approved ones; the next start reads the file again."""
     path = tmp_path / "ca.pem"
     path.write_text(PEM)
     settings = load(tmp_path, ca_setting(path))
@@ -394,7 +394,7 @@ def test_replacing_a_ca_file_after_the_start_has_no_effect(tmp_path: Path) -> No
 
 
 def test_certificates_are_not_logged() -> None:
-    """A megabyte of them would be useless in a log."""
+    """A megabyte of PEM would bury the rest of the log."""
     assert "BEGIN" not in repr(Settings(egress_ca_pem=PEM))
 
 
@@ -423,8 +423,8 @@ def test_a_cells_limits_are_accepted_by_its_policy() -> None:
         )
 
 
-def test_the_innermost_folder_decides_a_sessions_selection(tmp_path: Path) -> None:
-    """Folders are compared by whole names, from the root down."""
+def test_the_innermost_configured_folder_decides_a_sessions_selection(tmp_path: Path) -> None:
+    """Paths are compared folder by folder, so /a/bc is not inside /a/b."""
     mcp = load(tmp_path, '[mcp]\nfolders = ["/=r", "/w/a=a", "/w/a/b=b"]\n').mcp
     told = {folder: mcp.of_folder(folder) for folder in ("/", "/w", "/w/a", "/w/ab", "/w/a/x/y", "/w/a/b", "/w/a/b/c")}
 
@@ -563,14 +563,14 @@ def _settings(draw: st.DrawFn) -> Settings:
 
 
 @given(_settings())
-def test_settings_with_their_own_consent_are_unchanged(settings: Settings) -> None:
-    """This holds without the certificate file too: its bytes are known."""
+def test_applying_the_consent_for_the_current_settings_changes_nothing(settings: Settings) -> None:
+    """The certificate file is not read again, because its bytes are already known."""
     assert settings.with_consented(settings.consented()) == settings
 
 
 @given(_settings(), _settings())
-def test_consented_settings_and_no_others_come_from_the_consent(file: Settings, agreed: Settings) -> None:
-    """Every other setting comes from the file."""
+def test_only_settings_that_need_consent_come_from_the_consent(file: Settings, agreed: Settings) -> None:
+    """All other settings come from config.toml."""
     in_force = file.with_consented(json.loads(json.dumps(agreed.consented())))
     lost = {
         name: None
@@ -591,7 +591,7 @@ def test_consented_settings_and_no_others_come_from_the_consent(file: Settings, 
 
 
 def test_consented_certificates_are_found_by_their_digest(tmp_path: Path) -> None:
-    """They are read from their path if the file names another one; other bytes are never trusted."""
+    """The file at the approved path is used if config.toml names another one, but only with the approved bytes."""
     path = tmp_path / "ca.pem"
     path.write_text(PEM)
     agreed = load(tmp_path, ca_setting(path)).consented()
@@ -678,13 +678,13 @@ def test_an_invalid_forge_is_refused(tmp_path: Path, text: str, problem: str) ->
     ],
 )
 def test_values_that_cannot_have_been_consented_to_are_refused(values: dict[str, Any]) -> None:
-    """The stored consent is read from a file, which may have been changed."""
+    """The stored consent comes from a file that another program may have changed."""
     with pytest.raises(AileronError, match="what was agreed to"):
         Settings().with_consented(values)
 
 
 def test_a_consent_from_before_the_gateway_is_still_valid() -> None:
-    """The old digest covered seven settings. Later ones need no new consent until they are changed."""
+    """The old consent covers only seven settings. Later ones need no new consent until the user changes them."""
     before = Settings(egress_private=frozenset({HostPort("nas.lan", 1)})).consented()
     seven = {key: value for key, value in before.items() if key.startswith(("egress.", "notify.webhook", "sandbox."))}
     assert len(seven) == 7
@@ -695,8 +695,8 @@ def test_a_consent_from_before_the_gateway_is_still_valid() -> None:
 
 
 @given(_settings(), _settings())
-def test_different_settings_have_different_consent_forms(first: Settings, other: Settings) -> None:
-    """A setting that is left out has its default, so no other value can share the form."""
+def test_different_settings_never_have_the_same_signed_form(first: Settings, other: Settings) -> None:
+    """Defaults are left out of the form, so no other value may be left out too."""
     forms = [canonical_json(consented_form(settings.consented())) for settings in (first, other)]
 
     assert (forms[0] == forms[1]) == (first.consented() == other.consented())

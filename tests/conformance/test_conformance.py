@@ -60,8 +60,8 @@ def test_every_expected_failure_belongs_to_a_scenario(runs: dict[str, Run]) -> N
     assert {check.partition(":")[0] for check in EXPECTED} <= seen
 
 
-def test_the_connector_ran_what_the_suite_saw(runs: dict[str, Run], home: DaemonHome) -> None:
-    """The fixture tools ran in the jail, for the session of the suite: nothing else answered in their place."""
+def test_the_suites_tools_ran_in_the_jail(runs: dict[str, Run], home: DaemonHome) -> None:
+    """The runs are recorded for the suite's session, so no fake answered in their place."""
     assert {run.code for run in runs.values()} == {0}
     sessions = home.must("GET", "/v1/sessions")["sessions"]
     (suite,) = [each["id"] for each in sessions if each["agent"] == "conformance"]
@@ -72,8 +72,8 @@ def test_the_connector_ran_what_the_suite_saw(runs: dict[str, Run], home: Daemon
         assert {"run.started", "run.finished"} <= {event["type"] for event in home.events(run)}, action
 
 
-def test_the_daemon_logs_no_bug(runs: dict[str, Run], home: DaemonHome) -> None:
-    """The daemon foresees whatever the suite sends, and much of it is wrong: the log has no traceback and no error."""
+def test_the_daemon_logs_no_error_during_the_suite(runs: dict[str, Run], home: DaemonHome) -> None:
+    """The suite sends many invalid messages, and the daemon expects all of them: the log has no traceback."""
     assert runs
     log = (home.path / "logs" / "daemon.log").read_text(encoding="utf-8")
 
@@ -91,7 +91,7 @@ def test_an_unexpected_failure_fails_the_run(tools: Tools, url: str, tmp_path: P
     assert (unexpected[0], passing[0], stale[0]) == (1, 0, 1), unexpected[1] + passing[1] + stale[1]
 
 
-def test_the_page_documents_what_was_found(runs: dict[str, Run]) -> None:
+def test_the_page_documents_the_suites_results(runs: dict[str, Run]) -> None:
     """Every table of the page matches; `python -m tests.conformance.page` writes them."""
     page = PAGE.read_text(encoding="utf-8")
 

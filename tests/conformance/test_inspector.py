@@ -50,8 +50,10 @@ def test_the_inspector_lists_every_tool_and_accepts_the_schemas(asking: _Asking,
 
 
 @pytest.mark.parametrize(("way", "era"), OVER)
-def test_an_action_is_called(asking: _Asking, way: str, era: str, home: DaemonHome, session: dict[str, Any]) -> None:
-    """The words become the types of the schema; the run is recorded as the session's."""
+def test_an_action_is_called_with_typed_arguments(
+    asking: _Asking, way: str, era: str, home: DaemonHome, session: dict[str, Any]
+) -> None:
+    """The Inspector converts words to the schema's types; the run is recorded for the session."""
     ask = asking(way, era)
     called = ask(
         "tools/call", "--tool-name", "give_back", "--tool-arg", "text=a b", "number=7", "flag=true", "share=0.5"
@@ -81,7 +83,7 @@ def test_a_gated_action_waits_and_runs_after_approval(asking: _Asking, way: str,
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_failed_action_is_an_error_of_the_tool(asking: _Asking, way: str) -> None:
+def test_a_failed_action_is_a_tool_error(asking: _Asking, way: str) -> None:
     """The Inspector exits with 5 for `isError`."""
     ask = asking(way, "auto")
     failed = ask("tools/call", "--tool-name", "test_error_handling")

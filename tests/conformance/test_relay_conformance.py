@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 @pytest.mark.parametrize(("scenario", "revision"), RELAYED)
-def test_a_server_of_the_suite_finds_only_expected_faults_in_the_relay(
+def test_the_suites_servers_find_only_expected_failures_in_the_relay(
     tools: Tools, tmp_path: Path, scenario: str, revision: str
 ) -> None:
     """The page says which failures are expected, and why."""

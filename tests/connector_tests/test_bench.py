@@ -173,7 +173,7 @@ if __name__ == "__main__":
 
 
 def test_a_packed_library_finds_its_metadata_and_its_data(tmp_path: Path) -> None:
-    """`pip install --target` puts them beside the connector; in the jail, both are read from the program itself."""
+    """`pip install --target` puts both beside the connector, where the jailed program reads them."""
     directory = sources(tmp_path / "notes")
     (directory / "connector.py").write_text(PACKED)
     for name in ("certifi", "httpx"):
@@ -224,7 +224,7 @@ def test_an_output_is_compared_exactly(bench: Bench) -> None:
 
 
 def test_a_request_gets_the_response_of_its_exchange(bench: Bench) -> None:
-    """Each exchange serves once, in any order, with its status and with large bodies."""
+    """An exchange is a request and its response in a case. Each is used once, in any order."""
     passed = tried(bench, FETCH + 'output = [[200, "ok"]]', GET + 'body = "ok"')
     twice = tried(
         bench,
@@ -270,7 +270,7 @@ def test_the_credential_and_body_of_a_request_are_compared(bench: Bench) -> None
 
 
 def test_a_response_comes_as_egress_would_deliver_it(bench: Bench) -> None:
-    """Encoded bodies are decoded, and a body that is not in its declared encoding is a network error."""
+    """Compressed bodies are decompressed; a body that is not in its declared encoding is a network error."""
     plain = tried(
         bench, FETCH + 'output = [[200, "ok"]]', GET + 'headers = { Connection = "close", X-A = "1" }\nbody = "ok"'
     )
@@ -295,7 +295,7 @@ def test_an_unexpected_request_fails_the_case(bench: Bench) -> None:
 
 
 def test_an_unused_exchange_fails_the_case(bench: Bench) -> None:
-    """Otherwise a connector that stops calling its service would pass."""
+    """Otherwise a case would pass for a connector that no longer calls its service."""
     echo = 'op = "echo"\nargs = { value = "x" }\n' + """output_json = '{"value": "x", "next": null, "whole": 1}'"""
 
     assert tried(bench, echo).problem is None
@@ -392,8 +392,8 @@ TALK = 'talk = ["S: hello", "C: a {word}", "S: {word} it is", "C: bye", "S: bye"
 """The lines of a service, the first of which answers nothing."""
 
 
-def test_a_stream_follows_the_talk_of_the_case(mailbox: Bench) -> None:
-    """The stream ends after the last line. What the connector wrote last counts even if it waits for nothing."""
+def test_a_stream_follows_the_scripted_conversation_of_the_case(mailbox: Bench) -> None:
+    """The stream ends after the last line. What the connector wrote last is compared even if it waits for nothing."""
     heard = 'output = ["hello", "b it is", "bye", "now"]'
     assert talked(mailbox, 'lines = ["a b", "bye"]', heard, TALK) is None
     assert talked(mailbox, 'lines = ["a b", "bye"], waits = false', "output = []", TALK) is None
@@ -414,7 +414,7 @@ def test_a_stream_follows_the_talk_of_the_case(mailbox: Bench) -> None:
 def test_a_stream_that_differs_from_the_case_fails_it(
     mailbox: Bench, args: str, streams: list[str], words: str
 ) -> None:
-    """The operation's own output makes no difference."""
+    """The case fails even if the operation returns the expected output."""
     assert words in str(talked(mailbox, args, "output = []", *streams))
 
 
@@ -499,8 +499,8 @@ talk = ["S: hello", 'C: {"subscribe": {id}}', 'S: {"subscribed": {id}}', "C: bye
 SAYS = """says = ['{"subscribe": 7}', "bye"]"""
 
 
-def test_a_websocket_follows_the_talk_of_the_case(feed: Bench) -> None:
-    """The WebSocket closes after the last message. What the connector said last counts even if it waits for nothing."""
+def test_a_websocket_follows_the_scripted_conversation_of_the_case(feed: Bench) -> None:
+    """The WebSocket closes after the last message. The connector's final message is compared too."""
     heard = """["v1", "hello", '{"subscribed": 7}', "bye"]"""
     assert listened(feed, SAYS, heard, SERVED) is None
     assert listened(feed, SAYS + ", waits = false", "[]", SERVED) is None
@@ -532,7 +532,7 @@ def test_an_exchange_answers_a_handshake_without_a_websocket(feed: Bench) -> Non
     ids=["other", "too-little", "left", "none", "credential", "subprotocol", "host", "scheme"],
 )
 def test_a_websocket_that_differs_from_the_case_fails_it(feed: Bench, args: str, served: str, words: str) -> None:
-    """The operation's own output makes no difference."""
+    """The case fails even if the operation returns the expected output."""
     assert words in str(listened(feed, args, "[]", served))
 
 
@@ -542,7 +542,7 @@ def test_an_additional_message_on_a_websocket_fails_the_case(feed: Bench) -> Non
 
 
 def test_a_binary_websocket_message_fails_the_case(feed: Bench) -> None:
-    """A case cannot express one."""
+    """The format of a case has only text messages."""
     served = '[[case.websocket]]\npath = "/v1"\ntalk = ["C: x"]\n'
     assert "was sent a binary message" in str(listened(feed, "", '"sent"', served, op="shout"))
 
@@ -571,7 +571,7 @@ def test_the_limits_of_the_manifest_are_enforced(tmp_path: Path) -> None:
     assert hung.ms >= 5000
 
 
-def test_a_compiled_connector_is_tried_too(tmp_path: Path) -> None:
+def test_a_compiled_connector_can_be_tested_too(tmp_path: Path) -> None:
     """The connector runs in the jail of compiled programs, with the same results."""
     (tmp_path / "manifest.toml").write_text(MANIFEST)
     (tmp_path / "connector").write_bytes(compiled("connector", "static"))
@@ -587,7 +587,7 @@ def test_a_compiled_connector_is_tried_too(tmp_path: Path) -> None:
 
 
 def test_placeholders_get_made_up_values(tmp_path: Path) -> None:
-    """Hosts are those that the cases name, and a client's values are invented: no provider is contacted here."""
+    """Hosts are those that the cases name, and client values are invented: no real provider is contacted."""
     oauth2 = '[capabilities.credential.oauth2]\nauthorize_url = "https://id.example.com/a"\ntoken_url = "https://id.example.com/t"\n'
     oauth2 += 'client_id = "bound-at-release"\nclient_secret = "bound-at-release"\nscopes = ["x"]\n'
     text = MANIFEST.replace("notes.example.com:443", "bound-at-build").replace("api_key", "oauth2")
@@ -689,8 +689,8 @@ SHOWN: Final[dict[CredentialKind, str]] = {
 """Text in the head of the request, by kind. A certificate is not in the head, and a login does not speak HTTP."""
 
 
-def test_every_kind_of_credential_is_tried_against_a_server() -> None:
-    """The two exceptions have tests of their own."""
+def test_every_kind_of_credential_is_tested_against_a_server() -> None:
+    """The two kinds left out have tests of their own."""
     assert set(SHOWN) == set(get_args(CredentialKind)) - {"mtls", "login"}
 
 
@@ -772,8 +772,8 @@ def test_only_the_given_local_server_is_reached(
         "x",
     ],
 )
-def test_a_server_elsewhere_cannot_be_tried(url: str) -> None:
-    """A service that is not on this machine is reached through the daemon, on record, and under its rules."""
+def test_only_a_server_on_this_machine_can_be_tried(url: str) -> None:
+    """Real services are reached only through the daemon, with its rules and its record."""
     assert LocalUpstream.parse("https://localhost:8443") == LocalUpstream(HostPort("localhost", 8443), False)
     with pytest.raises(ValueError, match=r"this machine|path|URL"):
         LocalUpstream.parse(url)

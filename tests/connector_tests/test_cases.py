@@ -97,7 +97,7 @@ def test_a_header_may_appear_twice() -> None:
     assert case.exchanges[0].headers == (("Set-Cookie", "a=1"), ("Set-Cookie", "b=2"))
 
 
-def test_null_is_written_in_output_json() -> None:
+def test_null_can_be_expected_with_the_key_output_json() -> None:
     """TOML has no null."""
     case = parsed(("output = { notes = [{ id = 1 }] }", """output_json = '{"next": null}'""")).cases[0]
 
@@ -144,7 +144,7 @@ def test_a_mistake_is_reported_with_its_line(old: str, new: str, message: str) -
 
 
 def test_a_file_without_cases_is_a_mistake() -> None:
-    """An empty file would pass and have tried nothing."""
+    """Such a file would pass although it tests nothing."""
     with pytest.raises(AileronError, match="missing key 'case'"):
         parse_cases("", file="cases.toml")
     with pytest.raises(AileronError, match="0 cases"):

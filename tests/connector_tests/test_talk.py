@@ -37,8 +37,8 @@ def told(pieces: list[bytes]) -> bytes:
 
 
 @given(st.lists(st.integers(0, len(SAID)), max_size=8).map(sorted))
-def test_a_talk_does_not_depend_on_how_its_bytes_are_split(cuts: list[int]) -> None:
-    """Names in braces are kept for the service's lines, numbers in braces are literal, `...` ends where the next line fits."""
+def test_a_scripted_conversation_does_not_depend_on_how_bytes_are_split(cuts: list[int]) -> None:
+    """`{NAME}` keeps text for the service's lines, a number in braces is literal, and `...` skips to the next match."""
     assert told([SAID[at:to] for at, to in zip([0, *cuts], [*cuts, len(SAID)], strict=True)]) == ANSWERS
 
 
@@ -54,7 +54,7 @@ def test_a_talk_does_not_depend_on_how_its_bytes_are_split(cuts: list[int]) -> N
     ids=["another", "two-words-of-one-name", "a-blank-more", "too-much", "endless"],
 )
 def test_a_line_that_does_not_fit_is_reported_with_the_expected_one(said: bytes, words: str) -> None:
-    """The expected line is quoted as the case writes it."""
+    """The message quotes the expected line as the case has it."""
     with pytest.raises(ValueError, match=re.escape(words)):
         told([said])
 
@@ -72,7 +72,7 @@ def test_a_line_that_does_not_fit_is_reported_with_the_expected_one(said: bytes,
     ],
     ids=["nothing", "too-much", "nobody", "unheard", "open-end", "any-then-service", "any-then-any"],
 )
-def test_an_impossible_talk_is_a_mistake(talk: tuple[str, ...], words: str) -> None:
+def test_an_impossible_conversation_is_reported_before_it_runs(talk: tuple[str, ...], words: str) -> None:
     """The mistake is found before anything runs."""
     with pytest.raises(ValueError, match=re.escape(words)):
         read_talk(talk)

@@ -26,8 +26,8 @@ UNSEEN_AT_MOST: Final = 0.1
 
 
 @pytest.mark.parametrize("name", CALLED)
-def test_neither_side_breaks_the_contract(name: str, tools: Tools) -> None:
-    """Prism accepts what we send, and we accept what it answers."""
+def test_requests_and_responses_both_follow_the_document(name: str, tools: Tools) -> None:
+    """Prism accepts the connector's requests, and the connector accepts Prism's responses."""
     made = list(calls(named(name), tools, most=MOST))
 
     assert len(made) >= 50
@@ -38,7 +38,7 @@ def test_neither_side_breaks_the_contract(name: str, tools: Tools) -> None:
 
 
 def test_the_server_enforces_its_document(tools: Tools) -> None:
-    """A body without a required property is refused; the other tests rest on this."""
+    """This is the control of the other test: a body without a required property is refused."""
     with enforcing(named("gitea"), tools) as at:
         place = f"http://{at.upstream.address}/repos/me/notes/issues"
         answers = [_posted(place, body) for body in ({}, {"title": "Call Jo"})]

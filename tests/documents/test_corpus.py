@@ -25,8 +25,8 @@ def outcome_of(document: Document, tools: Tools, servers: Servers) -> Outcome:
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.name)
-def test_a_document_is_imported_whole(document: Document, tools: Tools, servers: Servers) -> None:
-    """Nearly every operation is imported, and the reason for each other one is known."""
+def test_nearly_every_operation_of_a_document_is_imported(document: Document, tools: Tools, servers: Servers) -> None:
+    """The reason for each operation that is left out is in a known list."""
     outcome = outcome_of(document, tools, servers)
 
     assert outcome.problems == ()
@@ -36,7 +36,7 @@ def test_a_document_is_imported_whole(document: Document, tools: Tools, servers:
 
 
 def test_95_per_cent_of_all_operations_are_imported(tools: Tools, servers: Servers) -> None:
-    """The documents are those of GitHub, Stripe, and 36 more; some of them say too little."""
+    """The test counts over the documents of GitHub, Stripe and 36 other services."""
     outcomes = [outcome_of(document, tools, servers) for document in DOCUMENTS]
 
     assert len(outcomes) >= 20
@@ -45,7 +45,7 @@ def test_95_per_cent_of_all_operations_are_imported(tools: Tools, servers: Serve
 
 
 def test_the_page_documents_what_is_imported(tools: Tools, servers: Servers) -> None:
-    """The page matches; `python -m tests.documents.measure corpus` writes it."""
+    """`python -m tests.documents.measure corpus` writes the page's table."""
     told = corpus_rows(PAGE.read_text(encoding="utf-8"))
 
     assert told == {
@@ -65,7 +65,7 @@ def test_the_documents_own_examples_are_accepted_or_listed(tools: Tools, servers
 
 
 def test_the_page_documents_which_examples_are_accepted(tools: Tools, servers: Servers) -> None:
-    """The page matches; `python -m tests.documents.measure examples` writes it."""
+    """`python -m tests.documents.measure examples` writes the page's table."""
     told = example_rows(PAGE.read_text(encoding="utf-8"))
 
     assert told == {

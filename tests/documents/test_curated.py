@@ -108,9 +108,7 @@ def _input_of(text: str, name: str) -> str:
 
 @pytest.mark.parametrize("name", CURATED)
 def test_an_actions_request_fits_the_published_document(name: str, tools: Tools) -> None:
-    """Each action runs with all of its inputs, in the real jail, at a server that enforces the part of the document
-    that is used.
-    """
+    """Each action runs in the real jail with all its inputs, against a server that enforces the document."""
     problems: dict[str, str] = {}
     with enforcing_json(used_part(name, tools), tools) as at, Bench(artifact_of(sources(name), ())) as bench:
         for action in actions_of(name):
@@ -220,10 +218,8 @@ def customers(shop: Desk) -> list[dict[str, Any]]:
     return list(shop.server.asked("GET", "/v1/customers?limit=100")[1]["data"])
 
 
-def test_money_moves_when_a_person_types_pay(shop: Desk) -> None:
-    """The test makes a charge and a partial refund, whose card shows the payment. A denied refund leaves the money
-    where it is.
-    """
+def test_a_payment_runs_only_after_a_person_types_pay(shop: Desk) -> None:
+    """The test makes a charge and a partial refund, whose card shows the payment. A denied refund moves no money."""
     cy = added(shop, "/v1/customers", {"name": "Cy"})
     card = {"number": "4242424242424242", "exp_month": 12, "exp_year": 2040, "cvc": "123"}
     method = added(shop, "/v1/payment_methods", {"type": "card", "card": card})

@@ -131,7 +131,7 @@ def test_annotations_of_a_message_do_not_change_its_text(desk: Desk) -> None:
 
 
 def test_progress_is_reported_while_a_tool_runs(desk: Desk) -> None:
-    """Up to four steps are seen in order, then the result."""
+    """The test sees up to four steps in order, and then the result."""
     home = desk.home
     run = home.run("every-trigger-long-running-operation", {"duration": 1.2, "steps": 4}, wait=0)
     path, seen, last = f"/v1/runs/{run.body['run_id']}", [], 0
@@ -148,7 +148,7 @@ def test_progress_is_reported_while_a_tool_runs(desk: Desk) -> None:
 
 
 def test_a_tools_error_is_a_failure_with_its_message(desk: Desk) -> None:
-    """An argument that does not fit never leaves the jail."""
+    """Arguments that do not match the schema are refused before the request."""
     failed = desk.error("get-resource-reference", resource_type="Text", resource_id=-1)
     bad = desk.error("get-sum", a="two", b=3)
 
@@ -157,7 +157,7 @@ def test_a_tools_error_is_a_failure_with_its_message(desk: Desk) -> None:
     assert bad["class"] == "bad_input"
 
 
-def test_tools_that_need_more_of_a_client_are_not_imported(desk: Desk) -> None:
+def test_tools_that_need_features_aileron_lacks_are_not_imported(desk: Desk) -> None:
     """The server hides tools that need a model, a person or folders; a tool that can only run as a task is reported."""
     tools = json.loads((desk.sources / "service" / "tools.json").read_bytes())["tools"]
 

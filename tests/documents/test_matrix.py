@@ -92,7 +92,7 @@ def test_rooms_are_listed_without_approval(room: Room) -> None:
 
 
 def test_every_other_read_runs_without_approval(room: Room) -> None:
-    """The server's answers fit the document that we wrote."""
+    """The responses of the real server match our handwritten document."""
     event = room.says(room.ben, "Good morning", "morning")
     here = f"room_id={room.id}"
     asked = {
@@ -168,7 +168,7 @@ def test_a_reply_names_the_message_that_the_approver_saw(room: Room) -> None:
 
 
 def test_a_message_is_redacted_after_the_approver_saw_it(room: Room) -> None:
-    """The approver types that it is a deletion."""
+    """Redacting counts as a deletion, which the approver confirms by typing."""
     event = room.says(room.ann, "the password is swordfish", "redacted")
     assert "the password is swordfish" in room.told()
     asked = room.desk.asked("matrix-redact-event", f"room_id={room.id}", f"event_id={event}")
@@ -196,8 +196,8 @@ def test_a_person_is_removed_from_a_room_that_the_agent_created(room: Room) -> N
     assert at not in room.ben.asked("GET", f"{CLIENT}/joined_rooms")[1]["joined_rooms"]
 
 
-def test_a_repeated_try_sends_the_message_once(room: Room) -> None:
-    """Two tries of one invocation use the same transaction; another message with the same words is a new one."""
+def test_a_retried_step_sends_the_message_once(room: Room) -> None:
+    """Both tries of one run have the same transaction id; a new run with the same text is another message."""
     arguments = {"room_id": room.id, "msgtype": "m.text", "body": "only once"}
     send = for_real({"Authorization": room.ann.authorization})
     document = (SOURCES / "service" / "document.json").read_bytes()

@@ -60,7 +60,7 @@ def test_records_are_read_without_approval(records: Desk) -> None:
 
 
 def test_a_denied_deletion_leaves_the_record(records: Desk) -> None:
-    """A deletion that still waits has done nothing either."""
+    """A deletion that is still pending has no effect either."""
     asked = records.asked("kinto-delete-record", *WHERE, "id=one")
     waited, _ = records.server.asked("GET", RECORD)
     said = at_terminal(records.aileron, "deny", asked, "--reason", "still needed", answers=[SIGN])
@@ -118,7 +118,7 @@ def test_a_newer_document_that_widens_needs_consent(records: Desk, tmp_path: Pat
 
 
 def test_files_are_read_without_approval(files: Desk) -> None:
-    """The file of the server's folder comes with its name and content."""
+    """The result has the file's name and content."""
     said = files.must("run", "jupyter-get-api-contents-path", "path=shopping.txt")
 
     assert (said.json["name"], said.json["content"]) == ("shopping.txt", "milk\n")

@@ -124,7 +124,7 @@ def test_the_server_sees_the_bound_certificate(home: DaemonHome, bank: Bank, hos
 
 
 def test_a_request_without_a_credential_sends_no_certificate(home: DaemonHome) -> None:
-    """The request uses a connection of its own; the connector gets the server's words."""
+    """Such a request uses a separate connection; the connector gets the server's refusal."""
     home.done("who", word="before")
     error = home.failed("anonymous")
     assert "No required SSL certificate was sent" in error["message"]
@@ -139,7 +139,7 @@ def test_a_connectors_own_token_is_sent_with_the_certificate(home: DaemonHome) -
 
 @pytest.mark.abuse_case("X9")
 @pytest.mark.skipif(os.geteuid() != 0, reason="a jail's memory is root's to look into")
-def test_the_private_key_is_in_no_memory_below_the_daemon(home: DaemonHome, bank: Bank) -> None:
+def test_the_private_key_is_in_no_child_process_of_the_daemon(home: DaemonHome, bank: Bank) -> None:
     """The search runs while a connection with the key is open. The daemon has the key, and the search finds it there."""
     word = "wait-and-see"
     waiting = Waiting(home, "who", {"word": word})
@@ -173,8 +173,8 @@ def bound_again(home: DaemonHome, bank: Bank) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("bound_again")
-def test_a_new_certificate_is_used_at_once_and_a_revoked_one_never(home: DaemonHome, bank: Bank) -> None:
-    """An earlier connection serves neither; the server refuses a certificate of another authority."""
+def test_a_new_certificate_is_used_at_once_and_a_revoked_one_no_longer(home: DaemonHome, bank: Bank) -> None:
+    """An open connection with the earlier certificate is not reused; the server refuses a foreign authority's."""
     before = home.done("who", word="before")
     bank.bind(home, bank.clients.issue("noor@example.test"))
     after = home.done("who", word="after")

@@ -230,7 +230,7 @@ def test_a_response_is_streamed(home: DaemonHome, library: str, path: str) -> No
 @pytest.mark.parametrize("with_length", [False, True], ids=["chunked", "length"])
 @pytest.mark.parametrize("library", ["http.client", "requests", "httpx"])
 def test_an_upload_is_streamed(home: DaemonHome, library: str, with_length: bool) -> None:
-    """The body is a generator of more than one frame; the framing is the library's."""
+    """The body is a generator that yields more than one frame; the library chooses how to frame it."""
     body = b"".join(bytes([number % 251]) * 100_000 for number in range(15))
 
     found = done(home, "upload", library=library, pieces=15, with_length=with_length)
@@ -271,24 +271,26 @@ def test_a_redirect_to_an_undeclared_host_is_denied(home: DaemonHome) -> None:
     ],
 )
 def test_a_network_failure_raises_the_librarys_own_error(home: DaemonHome, library: str, path: str, words: str) -> None:
-    """The library's timeouts are used, and a response that breaks off is an error."""
+    """The library's timeouts apply, and a truncated response is an error."""
     assert done(home, "give_up", library=library, path=path) == words
 
 
 def test_an_unhandled_network_failure_keeps_its_class(home: DaemonHome) -> None:
-    """The library requests wraps it twice; the caller still sees a network_error with its phase, not a bug of the connector."""
+    """The library requests wraps the error twice; the caller still sees a network_error with its phase."""
     error = home.failed("give_up", library="requests unhandled", path="/broken")
 
     assert (error["class"], error["details"]["phase"]) == ("network_error", "exchange")
 
 
-def test_a_library_makes_its_own_retries(home: DaemonHome) -> None:
+def test_a_library_retries_by_its_own_rules(home: DaemonHome) -> None:
     """The service sends 503 twice to urllib3's Retry, then a response."""
     assert done(home, "retry") == "third time"
 
 
-def test_a_session_reads_each_response_to_its_end(home: DaemonHome, server: tuple[Upstream, Authority]) -> None:
-    """Thirty requests in turn, with HEAD among them, are recorded without a failure, so their connection is used again."""
+def test_a_session_reuses_its_connection_for_many_requests(
+    home: DaemonHome, server: tuple[Upstream, Authority]
+) -> None:
+    """An unread rest of a response would close the connection. Thirty requests in turn, HEAD included, share it."""
     before = server[0].connections
     found = home.run("reuse", {"times": 30})
     assert found.body["result"] == [200] * 30, found.body

@@ -189,7 +189,7 @@ def _waiting(home: DaemonHome) -> set[int]:
     return {process.pid for process, name in names.items() if name == "connector"}
 
 
-def test_a_connector_that_says_it_is_ready_waits_for_its_next_run(home: DaemonHome) -> None:
+def test_a_connector_that_reports_ready_is_started_before_its_next_run(home: DaemonHome) -> None:
     """The process of the second run existed before the request and is gone after it; both runs have the same record."""
     answers = [home.run("greet", {"name": "Mira"})]
     waiting = wait_until(lambda: _waiting(home), "a connector waits")
@@ -222,7 +222,7 @@ def test_a_program_that_cannot_run_here_is_not_installed(home: DaemonHome, link:
 
 
 def test_a_response_body_is_streamed_completely(home: DaemonHome) -> None:
-    """The connector gets 1.5 MiB in chunks as they come, to the last byte."""
+    """The connector gets 1.5 MiB in chunks as they arrive, to the last byte."""
     ran = home.run("fetch", {"path": "/large"})
 
     assert ran.status == 200, ran.body
@@ -232,7 +232,7 @@ def test_a_response_body_is_streamed_completely(home: DaemonHome) -> None:
 
 
 def test_a_request_body_is_streamed_completely(home: DaemonHome, upstream: Upstream) -> None:
-    """The connector sends 1 MiB in frames of 64 KiB; the server has every byte in its place."""
+    """The connector sends 1 MiB in frames of 64 KiB; the server receives every byte in order."""
     ran = home.run("upload", {"path": "/upload", "size": 1 << 20})
 
     assert ran.status == 200, ran.body
@@ -249,7 +249,7 @@ def test_a_response_can_be_streamed_into_another_request(home: DaemonHome, upstr
     assert (upstream.requests[-1].target, upstream.requests[-1].body) == ("/copied", LARGE)
 
 
-def test_the_key_is_added_outside_and_scrubbed_from_the_response(home: DaemonHome, upstream: Upstream) -> None:
+def test_the_key_is_added_outside_the_jail_and_scrubbed_from_the_response(home: DaemonHome, upstream: Upstream) -> None:
     """The server got the key; the program got a response of another length, without it."""
     ran = home.run("fetch", {"path": "/key", "credential": "api_key"})
     plain = home.run("fetch", {"path": "/key"})
@@ -272,7 +272,7 @@ def test_failures_have_the_same_classes_as_from_python(home: DaemonHome) -> None
 
 
 def test_a_direct_connection_is_denied_with_its_destination(home: DaemonHome) -> None:
-    """A socket of its own ends the program; the error has the destination, if it can be seen (docs/reference/jail.md)."""
+    """A socket of the program's own ends it; the error has the destination if it is readable."""
     ran = home.run("reach-out")
 
     assert (ran.status, ran.body["error"]["class"]) == (403, "capability_denied")

@@ -187,8 +187,8 @@ def test_the_demo_at_a_terminal_accepts_an_approval_or_a_denial(
 
 
 @pytest.mark.parametrize("method", ["server/discover", "initialize"])
-def test_an_agent_is_answered_by_the_wheel(aileron: Path, place: Path, method: str) -> None:
-    """The agent's server is installed beside the command, starts the daemon, and speaks both eras of the protocol."""
+def test_an_agent_can_use_the_server_installed_from_the_wheel(aileron: Path, place: Path, method: str) -> None:
+    """The MCP server is installed beside the command, starts the daemon, and speaks both eras of the protocol."""
     home = place / "h"
     try:
         with Agent(home, program=[str(aileron.with_name("aileron-mcp"))]) as agent:

@@ -277,14 +277,14 @@ def _install(home: DaemonHome, services: Services, source: Path, way: Way) -> No
 
 
 def test_every_kind_of_credential_is_tested() -> None:
-    """A new kind gets a way, or stands with its reason among those that are tested elsewhere."""
+    """The exceptions are sign-ins, which need a person, and logins, which send no request."""
     assert {way.kind for way in WAYS.values()} == set(CREDENTIAL_KINDS) - ELSEWHERE.keys()
 
 
 @pytest.mark.abuse_case("X7", "S8")
 @pytest.mark.parametrize("name", WAYS)
 def test_neither_the_secret_nor_its_sent_form_reaches_the_jail(home: DaemonHome, services: Services, name: str) -> None:
-    """The server echoes all it got: none is in a memory below the daemon, a frame, the output or an event."""
+    """The server echoes what it got, which must be in no memory of a child process, frame, output or event."""
     word = f"a-word-of-{name}"
     args = WAYS[name].ask | {"kind": WAYS[name].kind, "word": word}
     waiting = Waiting(home, name, args if name != "message" else args | {"path": f"/first/{word}"})
@@ -311,7 +311,7 @@ _HOLDS = "import sys, time; held = sys.stdin.buffer.read(); print(len(held), flu
 @pytest.mark.abuse_case("S8")
 @pytest.mark.skipif(os.geteuid() != 0, reason="a process's memory is root's to look into")
 def test_the_search_finds_secrets_in_a_process_that_has_them(services: Services) -> None:
-    """A program that was given all secrets is searched in the same way. The daemon is no control: it has them only for
+    """A program that was given all secrets is the positive control. The daemon cannot be: it holds each only for
     moments.
     """
     told = "\n".join(services.secrets.values()).encode()

@@ -142,7 +142,7 @@ def test_an_approved_push_creates_the_commit_that_was_shown(office: Repositories
 
 @pytest.mark.abuse_case("LG3")
 def test_a_denied_push_leaves_the_branch_unchanged(office: Repositories) -> None:
-    """The server executed nothing that could write."""
+    """The server's log shows no command that could write."""
     before, sessions = tip(office.repositories), office.sshd.log.count("git-receive-pack")
     question = office.ask("push-commit", **change(office.repositories, repository=office.path()))
     office.preview(question)
@@ -155,7 +155,7 @@ def test_a_denied_push_leaves_the_branch_unchanged(office: Repositories) -> None
 
 @pytest.mark.abuse_case("LG2")
 def test_a_branch_that_moved_before_the_decision_is_not_changed(office: Repositories, tmp_path: Path) -> None:
-    """The push fails and says where the branch is; the other push stays."""
+    """The push fails and says which commit the branch has now; the other person's push stays."""
     question = office.ask("push-commit", **change(office.repositories, repository=office.path()))
     office.preview(question)
     work = clone(office.repositories / "site.git", tmp_path)

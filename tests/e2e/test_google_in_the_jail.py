@@ -126,7 +126,7 @@ def test_a_message_is_sent_after_approval(office: Account) -> None:
 
 
 def test_an_event_is_added_after_approval(office: Account) -> None:
-    """Attendees are invited only then."""
+    """Attendees get their invitations only after the approval."""
     args = {"title": "Lunch", "start_time": "2030-03-30T12:00:00+02:00", "end_time": "2030-03-30T13:00:00+02:00"}
     question = office.ask("google-create-calendar-event", **args, attendees="ann@example.com")
     assert office.google.invitations == []
@@ -167,7 +167,7 @@ def test_a_missing_scope_is_reported(office: Account) -> None:
 @pytest.mark.parametrize(
     ("status", "reason"), [(429, "rateLimitExceeded"), (403, "userRateLimitExceeded"), (503, "backendError")]
 )
-def test_a_temporary_failure_is_retried_only_for_a_read(office: Account, status: int, reason: str) -> None:
+def test_only_a_read_is_retried_after_a_temporary_failure(office: Account, status: int, reason: str) -> None:
     """The supervisor repeats a read after the time that Google asks for; it never repeats sending."""
     key = office.google.receive(subject="there")
     office.google.fail(status, None, "Retry-After: 1", reason=reason, path="/messages")

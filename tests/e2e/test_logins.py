@@ -122,7 +122,7 @@ def home_at(server: RedisServer, authority: Authority, tmp_path: Path, secret: b
 def test_a_connector_is_logged_in_and_never_sees_the_secret(
     server: RedisServer, authority: Authority, tmp_path: Path
 ) -> None:
-    """The user is the binding's, whatever the library says; a repeated secret is masked, and all of it is recorded."""
+    """The user name is the binding's, not the library's; an echoed secret is masked, and all of this is recorded."""
     with home_at(server, authority, tmp_path) as home:
         answer = home.run("whoami", {})
         assert answer.status == 200, answer.body
@@ -166,9 +166,7 @@ def test_a_wrong_password_is_tried_only_once(server: RedisServer, authority: Aut
 def test_rebinding_during_a_step_does_not_change_its_login(
     is_other: bool, server: RedisServer, authority: Authority, tmp_path: Path
 ) -> None:
-    """The plan's account is compared when the secret is lent: nothing is sent for another database. For the same one the
-    step goes on.
-    """
+    """Rebinding to another database fails the step before anything is sent; rebinding to the same one changes nothing."""
     with home_at(server, authority, tmp_path) as home:
         run_id = home.run("late", {"seconds": 5 if is_other else 0.5}, wait=0).body["run_id"]
         home.must("PATCH", f"/v1/bindings/{BINDING}", {"details": {"database": "1"} if is_other else {}})

@@ -101,7 +101,7 @@ def test_a_draft_needs_no_approval_and_sends_nothing(office: Mailbox) -> None:
 
 
 def test_a_message_is_sent_after_approval(office: Mailbox) -> None:
-    """The server is only asked before that; then the message arrives, a copy is kept, and the record had the envelope first."""
+    """The server is only queried before that. Then the message arrives, and a copy is kept."""
     before = office.settled()
     question = office.ask("send-email", **SEND)
     shown = office.preview(question)
@@ -168,8 +168,8 @@ def test_a_reply_is_shown_in_full_before_it_is_sent(office: Mailbox) -> None:
     assert (got["Subject"], got["In-Reply-To"]) == ("Re: Plans", "<p@example.com>")
 
 
-def test_a_message_is_moved_after_the_person_has_seen_which(office: Mailbox) -> None:
-    """The preview has the message's subject, which comes from the mailbox."""
+def test_a_message_is_moved_after_the_person_has_seen_its_subject(office: Mailbox) -> None:
+    """The subject in the preview comes from the mailbox, not from the agent."""
     office.dovecot.deliver("mira", b"From: noor@example.com\r\nSubject: Old\r\n\r\nx\r\n")
     [message] = office.home.done("search-mail", subject="Old")["messages"]
     question = office.ask("move-mail", message_id=message["id"], to_folder="Gesendet")

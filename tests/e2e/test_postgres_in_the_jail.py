@@ -275,7 +275,7 @@ def test_a_database_is_read_without_approval(shop: Shop) -> None:
 
 
 def test_a_value_that_no_frame_can_carry_is_replaced(shop: Shop) -> None:
-    """The caller gets such a value as its digits, or with U+FFFD."""
+    """Numbers out of range become text, and a lone surrogate becomes U+FFFD."""
     sql = r"""SELECT '{"units": 100000000000000000000}'::jsonb AS a, '{"x": 1e400}'::json AS b, 7 AS d,
         '{"x": "\ud83d"}'::json AS c"""
     [row] = shop.home.run("query-database", {"sql": sql}).body["result"]["rows"]
@@ -394,9 +394,9 @@ def test_a_failed_preview_allows_only_a_denial(shop: Shop) -> None:
 
 
 @pytest.mark.abuse_case("LC5")
-def test_no_grant_can_replace_a_preview(shop: Shop) -> None:
-    """An action that changes only what was seen cannot run under a grant, so the request is refused; so are other useless
-    grants.
+def test_no_standing_grant_can_replace_a_preview(shop: Shop) -> None:
+    """An action that commits only what was previewed needs an approval each time. A grant for an ungated action is
+    refused too.
     """
     for action, why in (("lie", "each run is approved with its preview"), ("query-database", "asks nobody")):
         answer = shop.home.ask("POST", "/v1/grants", {"action": action, "constraints": [], "uses": 2, "for_s": 600})
@@ -426,7 +426,7 @@ def test_a_statement_that_the_database_refuses_has_no_preview(shop: Shop) -> Non
 
 
 def test_a_statement_that_changes_output_formats_cannot_be_approved(shop: Shop) -> None:
-    """Two amounts would have one text, and so one digest: the reason takes the preview's place."""
+    """Two amounts could look the same and have one digest, so the preview shows this reason instead."""
     chosen = "UPDATE customers SET city = 'x' WHERE id = 1{} RETURNING *"
     rounding = " AND set_config('extra_float_digits', '-15', true)||set_config('datestyle', 'SQL, DMY', true) <> ''"
     question = shop.ask("execute-sql", sql=chosen.format(rounding))
@@ -472,6 +472,6 @@ def test_a_lying_connector_can_change_only_what_was_previewed(
     ]
 
 
-def test_a_preview_without_the_end_of_a_transaction_fails(shop: Shop) -> None:
-    """A person could approve nothing that would be carried out."""
+def test_a_preview_that_does_not_end_its_transaction_fails(shop: Shop) -> None:
+    """The database never said what would change, so there is nothing that a person could approve."""
     assert "what would change is not known" in shop.see(shop.ask("lie", how="shows nothing")).problem

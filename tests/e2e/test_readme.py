@@ -115,7 +115,7 @@ def as_an_agent(aileron: Command) -> list[Any]:
 
 
 def test_the_first_action_of_the_readme_works(folder: Path) -> None:
-    """The connector never has the key, the person sees the service's data, and only what they approve is done."""
+    """The connector never has the key, the approver sees the service's data, and only an approved change is made."""
     port = str(*reserve_ports(1))
     text = section(port)
     for path, body in files(text).items():

@@ -209,7 +209,7 @@ def test_objects_are_listed_and_read_with_signatures_by_the_real_key(office: Acc
 
 
 def test_a_compressed_object_is_read_decompressed(office: Account, bucket: str) -> None:
-    """The supervisor decompresses it to look for secrets; the stored size is of the compressed form, so it is not told."""
+    """The supervisor decompresses it to search it for secrets. The stored size would be misleading, so it is null."""
     office.moto.put(bucket, "a", gzip.compress(b"hello " * 1000), ContentEncoding="gzip")
     read = office.home.done("read-s3-object", bucket=bucket, key="a", max_bytes=100)
 
@@ -232,8 +232,8 @@ def test_an_object_is_stored_once_after_approval(office: Account, bucket: str) -
     assert [asked.method for asked in office.moto.asked if asked.target == f"/{bucket}/a"] == ["HEAD", "PUT"]
 
 
-def test_too_large_content_is_refused_before_a_question_is_made(office: Account, bucket: str) -> None:
-    """A content of the size that the connector's page allows becomes a question."""
+def test_too_large_content_is_refused_before_a_person_is_asked(office: Account, bucket: str) -> None:
+    """Content of exactly the size that the connector's page allows leads to a question."""
     largest = (("x" * (45 << 10), "text"), (base64.b64encode(bytes(35 << 10)).decode(), "base64"))
     for content, encoding in largest:
         question = office.ask("store-s3-object", bucket=bucket, key="a", content=content, encoding=encoding)
@@ -276,7 +276,7 @@ def test_boto3_works_unmodified_and_sends_no_placeholder(office: Account, bucket
 
 
 def test_boto3_works_with_a_service_of_the_query_protocol(office: Account) -> None:
-    """The requests are forms, signed for another service; moto, which recomputes each signature, does what they say."""
+    """The requests are forms, signed for another service; moto recomputes each signature."""
     before = len(office.moto.asked)
     word = f"orders-{next(_numbers)}"
     found = office.home.done("publish", word=word)
@@ -311,7 +311,7 @@ def test_a_wrong_secret_is_reported_with_its_fix(office: Account, bucket: str) -
 
 
 def test_a_wrong_region_is_reported_with_its_fix(office: Account, bucket: str) -> None:
-    """The service names it as S3 does; nothing is sent elsewhere."""
+    """The service names the right region, as S3 does; no request is sent to it."""
     said = b"<Error><Code>AuthorizationHeaderMalformed</Code><Region>eu-west-3</Region></Error>"
     head = f"HTTP/1.1 400 Bad Request\r\nContent-Type: application/xml\r\nContent-Length: {len(said)}\r\n\r\n"
     before = len(office.moto.asked)
@@ -325,7 +325,7 @@ def test_a_wrong_region_is_reported_with_its_fix(office: Account, bucket: str) -
 
 
 def test_a_bucket_name_cannot_lead_to_another_host(office: Account, bucket: str) -> None:
-    """A bucket's name cannot become a host; the granted host works."""
+    """A bucket name that contains a host or a path is refused as bad_input; the granted host works."""
     for wrong in ("x.evil.example@localhost", "..", "a/b"):
         error = office.home.run("list-s3-objects", {"bucket": wrong}).body["error"]
         assert (error["class"], error["details"]["argument"]) == ("bad_input", "bucket")

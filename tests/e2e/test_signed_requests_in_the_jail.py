@@ -122,7 +122,7 @@ def office(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
 
 
 def test_an_event_is_sent_after_approval(office: Both) -> None:
-    """The receiver gets nothing before; two events have two IDs."""
+    """The receiver gets no request before it; two events have two IDs."""
     before = len(office.receiver.seen)
     first = office.send(event="invoice.paid", path="/hooks/a", data={"invoice": 1})
     second = office.send(event="invoice.paid", path="/hooks/a", data={"invoice": 2})
@@ -154,7 +154,7 @@ def test_the_question_shows_what_would_be_sent(office: Both) -> None:
 
 
 def test_the_key_is_in_no_jail_during_a_signed_request(office: Both) -> None:
-    """The decoded form is searched for too; the search finds what is sent, so it reads the connector's memory."""
+    """The search covers the decoded key; it finds the event's own data, which shows that it reads the jail's memory."""
     office.receiver.reflects = True
     question = office.ask("send-webhook", event="a.needle_in_the_jail", path="/", data={})
     looked = look_while(office.home, office.receiver.gate.held(), lambda: office.decide(question))

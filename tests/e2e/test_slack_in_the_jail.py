@@ -108,7 +108,7 @@ def test_an_update_waits_for_approval_and_can_be_previewed(office: Workspace, wo
 
 
 def test_an_approved_update_is_posted_exactly_once(office: Workspace, workspace: str) -> None:
-    """The text is that of the question, and notifies nobody. Asking for the result again posts nothing."""
+    """The posted text is the approved one and mentions nobody. Asking for the result again posts nothing."""
     question = office.ask_to_ship(**SHIPPED, link=LINK)
     settled = office.decide(question)
     again = office.home.result({"approval_id": question}, wait=0.0)
@@ -130,15 +130,15 @@ def test_a_denied_update_is_not_posted(office: Workspace) -> None:
     assert [post.text for post in office.slack.posts] == ["another"]
 
 
-def test_messages_are_found(office: Workspace) -> None:
-    """The result has the text as its readers see it."""
+def test_a_search_finds_messages(office: Workspace) -> None:
+    """Slack escapes `<` and `>` in stored texts; the result has them unescaped."""
     office.slack.message("engineering", "the migration is &lt;done&gt;")
 
     assert office.home.done("search-messages", query="migration")["messages"][0]["text"] == "the migration is <done>"
 
 
 def test_hostile_names_change_no_other_line_of_the_preview(office: Workspace) -> None:
-    """The channel's and account's names come from Slack: they stay complete and in their own lines, and surfaces escape them."""
+    """Slack supplies the names of channel and account: each stays whole in its own line, and surfaces escape it."""
     hostile = as_in_a_file(EVERYTHING)
     channel = office.slack.channel(hostile[:80])
     office.slack.user, office.slack.team = hostile[80:280], hostile[280:480]
@@ -174,7 +174,7 @@ def test_a_revoked_token_is_reported_with_its_fix(office: Workspace) -> None:
     assert len(office.slack.asked) == 1
 
 
-def test_a_rate_limit_is_waited_for_only_by_a_read(office: Workspace) -> None:
+def test_only_a_read_is_retried_after_a_rate_limit(office: Workspace) -> None:
     """The supervisor waits as long as Slack says; posting is never repeated."""
     limit = {"ok": False, "error": "ratelimited"}
     for method in ("conversations.list", "chat.postMessage"):

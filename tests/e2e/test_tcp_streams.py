@@ -168,9 +168,7 @@ def test_a_connector_that_does_not_import_tcp_gets_no_stream(tmp_path: Path, aut
 
 
 def test_a_host_with_a_bound_credential_allows_no_stream(tmp_path: Path, authority: Authority) -> None:
-    """A credential that a request left at a service must not come back by a stream that cannot be searched, nor to
-    another connector.
-    """
+    """A service may have kept the credential, and a stream cannot be searched for it; other connectors get none either."""
     source = tmp_path / "streams"
     source.mkdir()
     (source / "connector.py").write_bytes((SOURCE / "connector.py").read_bytes())
@@ -190,7 +188,7 @@ def test_a_host_with_a_bound_credential_allows_no_stream(tmp_path: Path, authori
 
 
 def test_a_credential_or_early_bytes_on_a_stream_break_the_protocol(authority: Authority) -> None:
-    """Both break the protocol, so the jail is ended, whatever else was granted."""
+    """The jail is ended for a stream that names a credential, or sends bytes before it is open."""
     with reaching(_echo, authority) as (home, port):
         named = home.failed("frames_of_its_own")
         early = home.failed("frames_of_its_own", early=True)
@@ -202,7 +200,7 @@ def test_a_credential_or_early_bytes_on_a_stream_break_the_protocol(authority: A
 
 
 def test_starttls_fails_with_an_explanation(authority: Authority) -> None:
-    """The library's own call fails with the alternative in its message."""
+    """The library's call raises an error whose message names the alternative."""
     with (
         smtp_server(Mailbox(), tls_context=authority.server_context("localhost")) as port,
         home_for(port, f'private_plain = ["localhost:{port}"]') as home,
@@ -213,8 +211,8 @@ def test_starttls_fails_with_an_explanation(authority: Authority) -> None:
     assert "SMTP_SSL" in error["message"]
 
 
-def test_imaplib_works_with_its_service(authority: Authority) -> None:
-    """A small IMAP server has greeting, LOGOUT and SELECT."""
+def test_imaplib_works_over_a_stream(authority: Authority) -> None:
+    """The test's own small IMAP server implements the greeting, SELECT and LOGOUT."""
     with reaching(_imap, authority) as (home, _port):
         assert home.done("count_mail") == 3
 
@@ -227,7 +225,7 @@ def test_streams_run_concurrently_and_carry_megabytes(authority: Authority) -> N
 
 
 def test_written_bytes_arrive_after_the_connector_has_ended(authority: Authority) -> None:
-    """The last bytes of a connector are on their way when it ends, as with any process, and the stream's end is no failure."""
+    """Bytes in flight when a process ends still arrive outside a jail too; the stream's end is no failure."""
     arrived: queue.Queue[int] = queue.Queue()
 
     def slowly(peer: ssl.SSLSocket | socket.socket) -> None:

@@ -151,7 +151,7 @@ def test_a_revoked_token_is_reported_with_its_fix(desk: Desk) -> None:
     assert len(desk.telegram.asked) == 1
 
 
-def test_a_rate_limit_is_waited_for_by_a_read(desk: Desk) -> None:
+def test_a_read_is_retried_after_a_rate_limit(desk: Desk) -> None:
     """The supervisor waits as long as Telegram's response says."""
     limit = {"ok": False, "error_code": 429, "description": "Too Many Requests", "parameters": {"retry_after": 1}}
     desk.telegram.disturb("getUpdates", limit, status="429 Too Many Requests")
@@ -160,8 +160,8 @@ def test_a_rate_limit_is_waited_for_by_a_read(desk: Desk) -> None:
     assert desk.telegram.called() == ["GET getUpdates"] * 2
 
 
-def test_a_path_that_telegram_echoes_has_no_token(desk: Desk) -> None:
-    """The description of a refusal that has the token reaches the connector with asterisks in its place."""
+def test_a_token_in_an_echoed_path_is_masked(desk: Desk) -> None:
+    """Telegram's error repeats the request's path; the connector gets asterisks in place of the token."""
     desk.telegram.echo = True
     error = desk.failure("telegram-get-chat", chat="@nobody")
     desk.telegram.disturb(
@@ -189,7 +189,7 @@ def test_python_telegram_bot_sends_with_a_placeholder_for_its_token(desk: Desk, 
 
 
 def test_python_telegram_bot_raises_its_own_errors(desk: Desk) -> None:
-    """The library raises its own error for a refusal that shows the path."""
+    """The cause is an error response that contains the path."""
     desk.telegram.echo = True
     error = desk.failure("say", chat=12, text="hello")
 

@@ -133,7 +133,7 @@ def test_the_key_is_added_in_the_first_message(home: DaemonHome, server: tuple[W
 
 
 def test_a_reflected_key_is_masked(home: DaemonHome) -> None:
-    """The handshake's echo is masked; pings are answered outside the jail, and the connector learns why the stream closed."""
+    """The server echoes the handshake. Pings never reach the jail; the connector learns why the stream closed."""
     reflected = done(home, "listen", path=path_to("reflect-once")[0], credential="api_key")
     assert "authorization: " + "*" * len(SECRET) in reflected["heard"][0].lower()
     assert done(home, "listen", path=path_to("ping-once")[0]) == {"heard": ["you are"], "code": 1000}
@@ -156,7 +156,7 @@ def test_a_websocket_stays_open_while_the_connector_waits_or_computes(home: Daem
 def test_messages_arrive_although_the_connector_ends_at_once(
     home: DaemonHome, server: tuple[WebSocketServer, Authority]
 ) -> None:
-    """A last message arrives as with any process that ends, and the service sees that the connector went away."""
+    """The last message is still delivered, and the service sees that the connector went away."""
     path, name = path_to("echo")
     assert done(home, "leave", path=path) == "gone"
     assert server[0].closed(name) == 1001  # waited for: what was said came before
@@ -200,10 +200,8 @@ def test_the_asynchronous_library_runs_several_websockets(
     assert done(home, "library_async", path=closing) == {"code": 4001, "reason": "later"}
 
 
-def test_an_invalid_frame_of_the_asynchronous_library_ends_it_at_once(home: DaemonHome) -> None:
-    """The client wrote bytes that are no frame, so nothing that follows could be understood: it gets an error, and does
-    not wait.
-    """
+def test_an_invalid_frame_ends_the_asynchronous_client_at_once(home: DaemonHome) -> None:
+    """The bytes after an invalid frame cannot be parsed, so the client gets an error instead of waiting."""
     error = home.failed("library_async_breaks", path=path_to("echo")[0])
     assert error["class"] == "connector_runtime_error"
     assert "ConnectionClosedError: " in error["message"]
@@ -212,7 +210,7 @@ def test_an_invalid_frame_of_the_asynchronous_library_ends_it_at_once(home: Daem
 def test_a_websocket_that_is_not_granted_ends_the_run(
     home: DaemonHome, server: tuple[WebSocketServer, Authority]
 ) -> None:
-    """The reasons are another host, a missing TLS, and a scheme that is not a WebSocket's."""
+    """The cases are another host, a missing TLS, and a URL whose scheme is not a WebSocket's."""
     port = server[0].port
     for url, reason in (
         (f"wss://127.0.0.1:{port}/", "host_not_granted"),
@@ -224,7 +222,7 @@ def test_a_websocket_that_is_not_granted_ends_the_run(
 
 
 @pytest.mark.abuse_case("X8")
-def test_a_connector_that_does_not_import_websocket_gets_none(
+def test_a_connector_that_does_not_import_websocket_cannot_open_one(
     home: DaemonHome, server: tuple[WebSocketServer, Authority]
 ) -> None:
     """The tests above make the same request with a connector that imports it."""
@@ -232,7 +230,7 @@ def test_a_connector_that_does_not_import_websocket_gets_none(
     assert (error["class"], error["requested"]) == ("capability_denied", "function:websocket")
 
 
-def test_a_message_before_it_is_open_breaks_the_protocol(home: DaemonHome) -> None:
-    """The SDK would not send it, but a connector that is not in Python could."""
+def test_a_message_before_the_websocket_is_open_breaks_the_protocol(home: DaemonHome) -> None:
+    """The SDK never sends one, but a connector that is not in Python could."""
     error = home.failed("out_of_turn", path=path_to("echo")[0])
     assert "does not expect one" in error["message"]

@@ -73,7 +73,7 @@ def on_small_disk() -> Iterator[Callable[[str], dict[str, Any]]]:
 
 @pytest.mark.abuse_case("R6")
 def test_a_run_on_a_full_disk_is_refused_before_its_effect(on_small_disk: Callable[[str], dict[str, Any]]) -> None:
-    """The error has the fix, each time, also for a question to a person; with room, the same run has its effect."""
+    """The error has a fix, for an ungated run and a gated one. With free space the same run has its effect."""
     seen = on_small_disk("before")
 
     for refused in (seen["refused"], seen["gated"]):
@@ -88,9 +88,7 @@ def test_a_run_on_a_full_disk_is_refused_before_its_effect(on_small_disk: Callab
 
 
 def test_an_outcome_that_cannot_be_recorded_is_unknown(on_small_disk: Callable[[str], dict[str, Any]]) -> None:
-    """The disk fills up at the moment of the effect: the response is a failure, the record says `unknown`, and nothing is
-    sent twice.
-    """
+    """The disk fills up at the moment of the effect: the response is an error, and no request is repeated."""
     seen = on_small_disk("during")
 
     assert seen["answered"]["status"] == 500
@@ -107,7 +105,7 @@ def test_an_outcome_that_cannot_be_recorded_is_unknown(on_small_disk: Callable[[
 def test_an_unrecorded_outcome_is_recorded_as_soon_as_there_is_room(
     on_small_disk: Callable[[str], dict[str, Any]],
 ) -> None:
-    """The daemon that ran it records the outcome and goes on; until then nobody is told that the run is over."""
+    """The daemon that ran it continues, and records it once there is space; until then the run counts as running."""
     seen = on_small_disk("room")
 
     assert seen["answered"] == "outcome_unknown"

@@ -32,8 +32,8 @@ MAY_BE_OVER = {("after_commit", 3)}
 
 @pytest.mark.abuse_case("L5")
 @pytest.mark.parametrize(("point", "count"), CASES)
-def test_the_record_is_right_after_a_kill(point: str, count: int) -> None:
-    """The record has lost, doubled, omitted or guessed nothing, whatever the moment was."""
+def test_the_audit_trail_is_correct_after_a_kill_at_any_step(point: str, count: int) -> None:
+    """The trail has lost, repeated, omitted or guessed no effect."""
     with CountingServer() as upstream, probed_home(upstream.port) as home:
         home.add_probe_action("effect")
         home.stop()

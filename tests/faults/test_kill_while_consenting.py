@@ -31,7 +31,7 @@ def installed(home: DaemonHome) -> bool:
 
 @pytest.mark.parametrize(("point", "count"), CASES)
 def test_a_consent_interrupted_by_a_kill_is_carried_out_or_asked_again(point: str, count: int) -> None:
-    """An installed action runs, an action that runs has consent, and asking again works, whatever the moment was."""
+    """The action is never installed without a consent, and asking again always works."""
     approver, text = Approver(), probe_action("give_back", name="more")
     with daemon_home() as home:
         lend_probe(home)
@@ -70,7 +70,7 @@ ENROLLING = [
 
 
 @pytest.mark.parametrize(("point", "count"), ENROLLING)
-def test_a_passkey_interrupted_by_a_kill_is_recorded_or_can_be_made_again(point: str, count: int) -> None:
+def test_a_passkey_enrollment_interrupted_by_a_kill_completes_or_can_be_repeated(point: str, count: int) -> None:
     """A passkey in the vault is on record once the vault is open; otherwise it decides nothing. The chain verifies."""
     approver = Approver()
     with daemon_home() as home:
@@ -101,7 +101,7 @@ def test_a_passkey_interrupted_by_a_kill_is_recorded_or_can_be_made_again(point:
 
 
 @pytest.mark.parametrize("point", ["before_vault", "after_vault", "before_commit", "after_commit"])
-def test_a_revocation_interrupted_by_a_kill_is_complete_or_not_made(point: str) -> None:
+def test_a_passkey_revocation_interrupted_by_a_kill_is_complete_or_not_made(point: str) -> None:
     """The daemon is killed while the passkey is revoked: record and vault agree once the vault is open, and the chain
     verifies.
     """
@@ -137,7 +137,7 @@ def approver_ask(home: DaemonHome, approver: Approver, approval_id: str) -> None
 
 @pytest.mark.parametrize("replaces", [False, True])
 def test_an_approver_named_just_before_a_kill_is_recorded_later(replaces: bool) -> None:
-    """The daemon is killed between vault and ledger: opening the vault puts the approver on record, and they can decide."""
+    """The daemon dies between writing the vault and the ledger: opening the vault completes the ledger."""
     first, second = Approver(), Approver()
     with daemon_home() as home:
         lend_probe(home)

@@ -85,7 +85,7 @@ def world() -> Iterator[World]:
 
 
 def test_repeating_a_command_does_not_repeat_its_interrupted_run(world: World) -> None:
-    """Exit code 8, how to look, and a key that repeats nothing; the same request is refused until the run is named."""
+    """The command exits with 8 and says how to look. The same request is refused until it names the unknown run."""
     world.ready()
     with world.aileron.start("run", "effect") as process:
         said = world.killed(process)
@@ -140,7 +140,7 @@ def test_an_interrupted_command_names_the_run_it_waited_for(world: World) -> Non
 
 
 def test_an_approval_whose_run_was_interrupted_says_where_to_look(world: World) -> None:
-    """The daemon is killed while the approved run goes on: exit code 8, and the question says that its outcome is not known."""
+    """The command that approved exits with 8, and the question says that the outcome is unknown."""
     world.home.unlock()
     question = world.home.asked("asked-first")
     world.ready()
@@ -158,7 +158,7 @@ def test_an_approval_whose_run_was_interrupted_says_where_to_look(world: World) 
 
 
 def test_a_command_that_never_reached_a_daemon_did_nothing(world: World) -> None:
-    """The control: no daemon runs and none can be started, so the exit code is 69; later the run works, once."""
+    """This is the control: no daemon can be started, so the exit code is 69 and not 8. Later the run works, once."""
     world.home.stop()
     settings = world.home.path / "config.toml"
     written = settings.read_text()

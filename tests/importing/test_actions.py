@@ -44,8 +44,8 @@ CHANGE = {
 }
 
 
-def test_reading_actions_run_and_all_others_wait_for_approval() -> None:
-    """The method decides, whatever the document's words say."""
+def test_reads_run_at_once_and_all_other_operations_need_approval() -> None:
+    """The HTTP method decides, whatever the document's descriptions say."""
     made = imported(pets(get=READ, put=CHANGE, delete={"operationId": "deletePet"}, post={"operationId": "getIt"}))
 
     assert [(entry.op, entry.effect, entry.asks) for entry in made.actions] == [
@@ -60,7 +60,7 @@ def test_reading_actions_run_and_all_others_wait_for_approval() -> None:
 
 
 def test_changes_and_deletions_preview_the_current_state() -> None:
-    """The preview reads the same path."""
+    """The GET operation of the same path supplies the preview."""
     made = imported(pets(get=READ, put=CHANGE, delete={"operationId": "deletePet"}))
 
     assert {action.op: action.has_preview for action in made.actions} == {
@@ -72,8 +72,8 @@ def test_changes_and_deletions_preview_the_current_state() -> None:
     assert 'summary = "Delete pet[ {Name}][, {State}] ({id})"' in action_of(made, "x-delete-pet")
 
 
-def test_a_list_is_no_preview_of_an_addition() -> None:
-    """A list would show other things. A POST that changes the thing at its own path has a preview."""
+def test_a_list_is_not_used_as_the_preview_of_an_addition() -> None:
+    """The list shows other objects. A POST that changes the object at its own path has a preview."""
     listed = {"properties": {"data": {"type": "array", "items": PET}, "more": {"type": "boolean"}}}
     reads = {"operationId": "listPets", "responses": {"200": {"content": {"application/json": {"schema": listed}}}}}
     pay = {"operationId": "payPet", "responses": {}}
@@ -85,16 +85,16 @@ def test_a_list_is_no_preview_of_an_addition() -> None:
 
 
 @pytest.mark.parametrize("name", ["deletePet", "sendPet", "payPet"])
-def test_an_operation_that_does_not_read_is_no_preview(name: str) -> None:
-    """A preview runs before anybody decides."""
+def test_an_operation_with_side_effects_is_not_used_as_a_preview(name: str) -> None:
+    """A preview runs before anybody has approved anything."""
     made = imported(pets(get={**READ, "operationId": name}, put=CHANGE))
 
     assert [action.has_preview for action in made.actions] == [False, False]
     assert "preview" not in action_of(made, "x-change-pet")
 
 
-def test_an_operation_that_needs_more_arguments_than_the_call_has_is_no_preview() -> None:
-    """The additional argument would have no value."""
+def test_an_operation_that_needs_additional_arguments_is_not_used_as_a_preview() -> None:
+    """The call has no value for an argument that only the preview requires."""
     more = {**READ, "parameters": [{"name": "token_of", "in": "query", "required": True, "schema": {"type": "string"}}]}
 
     assert not any(action.has_preview for action in imported(pets(get=more, put=CHANGE)).actions)
@@ -103,8 +103,8 @@ def test_an_operation_that_needs_more_arguments_than_the_call_has_is_no_preview(
 @pytest.mark.parametrize(
     "place", ["operationId", "summary", "description", "tags", "parameter", "title", "default", "enum", "name"]
 )
-def test_text_of_a_document_stays_text_in_every_file(place: str) -> None:
-    """The text ends no string, fence or comment, and no part of it is invisible."""
+def test_a_documents_text_cannot_break_out_of_the_generated_files(place: str) -> None:
+    """The text cannot end a string or fence, cannot become a comment, and has no invisible part."""
     parameter = {"name": "q", "in": "query", "schema": {"type": "string"}}
     operation: dict[str, Any] = {"operationId": "one", "parameters": [parameter]}
     whole = one_operation(operation)
@@ -140,8 +140,8 @@ def test_text_of_a_document_stays_text_in_every_file(place: str) -> None:
     words=st.text(max_size=60) | st.text(alphabet='+"\\\n#[]{}$<>`* .aA\u202e', max_size=60),
     name=st.text(min_size=1, max_size=20),
 )
-def test_any_words_make_an_action_file_that_is_read_back(words: str, name: str) -> None:
-    """The file still has exactly one operation."""
+def test_any_text_gives_an_action_file_that_can_be_parsed(words: str, name: str) -> None:
+    """Hypothesis generates the texts; the file always has exactly one operation."""
     parameter = {"name": name, "in": "query", "description": words, "schema": {"type": "string", "description": words}}
     operation = {"operationId": "one", "summary": words, "description": words, "parameters": [parameter]}
     made = imported({**one_operation(operation, method="delete"), "info": {"title": words, "version": words}})
@@ -151,7 +151,7 @@ def test_any_words_make_an_action_file_that_is_read_back(words: str, name: str) 
     assert [step.op for step in action.steps] == ["one"]
 
 
-def test_long_words_are_cut() -> None:
+def test_long_descriptions_are_truncated() -> None:
     """An action's description is not the manual, and a model reads it each time."""
     words = "Lists all pets. " * 5000
     made = imported(one_operation({"operationId": "one", "summary": words, "description": words}))
@@ -161,7 +161,7 @@ def test_long_words_are_cut() -> None:
 
 
 def test_action_names_are_unique() -> None:
-    """They have the service's name in front once, and are cut and numbered if they are long."""
+    """They start with the service's name once, and are truncated and numbered if necessary."""
     names = Names("pets")
 
     assert [names.of(op) for op in ("list", "pets_list", "pets", "list")] == [

@@ -113,8 +113,8 @@ def found(
     return anyio.run(run)
 
 
-def test_everything_is_found_at_the_well_known_addresses(service: Service) -> None:
-    """The server names no address: the well-known ones contain its path, and the tenant's."""
+def test_all_metadata_is_found_at_the_well_known_addresses(service: Service) -> None:
+    """The server states no address of its metadata; the well-known ones contain its path and the tenant's."""
     got = found(service.url)
 
     assert got == Authorization(
@@ -261,7 +261,7 @@ def _at(service: Service, changes: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.abuse_case("O22")
 @pytest.mark.parametrize(("changes", "words"), RESOURCES)
 def test_metadata_of_another_resource_is_refused(service: Service, changes: dict[str, Any], words: str) -> None:
-    """The refusal says what differs, and no authorization server is asked."""
+    """The message says what differs, and the authorization server gets no request."""
     assert found(service.url)
     service.put_resource(**_at(service, changes))
     before = len(service.asked)
@@ -369,7 +369,7 @@ def public(authority: Authority) -> Iterator[Service]:
 def test_a_public_server_cannot_make_us_request_a_private_address(
     public: Service, authority: Authority, host: str, words: str
 ) -> None:
-    """The address stands in its challenge or names its authorization server. A user may allow an address in the settings."""
+    """The address is in its challenge or names its authorization server. The user's settings may allow one."""
     allowed = frozenset({HostPort(PUBLIC, public.port)})
     settings = Settings(egress_private=allowed, egress_ca_pem=authority.ca_pem)
 
@@ -400,7 +400,7 @@ def test_a_private_authorization_server_may_be_allowed_by_name(public: Service, 
 
 
 def test_a_public_server_cannot_name_an_endpoint_on_this_machine(public: Service, authority: Authority) -> None:
-    """A person, and then a code, would be sent there."""
+    """The person's browser, and then the authorization code, would be sent there."""
     settings = Settings(egress_private=frozenset({HostPort(PUBLIC, public.port)}), egress_ca_pem=authority.ca_pem)
     public.put_metadata(token_endpoint="https://localhost:1/token")
     with pytest.raises(DocumentError, match="token_endpoint is at localhost:1, on this machine"):

@@ -31,8 +31,8 @@ def asked(schema: Json, **more: Any) -> Made:
     )
 
 
-def test_cases_name_a_host_only_if_the_manifest_does_not() -> None:
-    """The cases must name one then: otherwise `connector test` of a new import would fail."""
+def test_generated_cases_name_a_host_only_if_the_manifest_does_not() -> None:
+    """A new import without a host in either would fail its own `connector test`."""
     whole = one_operation({})
     hosts = [
         [str(host) for host in parse_cases(made.files["tests/cases.toml"].decode(), file="cases.toml").hosts]
@@ -77,8 +77,8 @@ def test_the_documents_example_is_the_response_of_the_case(media: Json, output: 
         ({"type": "object", "required": ["a"], "properties": {"a": TEXT, "b": TEXT}}, {}, {"a": "example"}),
     ],
 )
-def test_a_required_argument_is_an_example_or_made_up(schema: Json, more: Json, value: Any) -> None:
-    """An argument for which no fitting value is known has no case."""
+def test_a_required_argument_gets_an_example_or_a_generated_value(schema: Json, more: Json, value: Any) -> None:
+    """The operation has no case if no fitting value is found."""
     case = case_of(asked(schema, **more))
 
     assert (None if case is None else case.args) == (None if value is None else {"q": value})
@@ -97,7 +97,7 @@ def nested(levels: int) -> Json:
     "schema", [nested(1), nested(5), {"type": "string", "minLength": 1 << 20}, {"type": "array", "minItems": 1 << 20}]
 )
 def test_a_value_that_would_be_too_long_has_no_case(schema: Json) -> None:
-    """A thousand lists of a thousand lists do not fit in memory."""
+    """The least fitting value would be a thousand lists of a thousand lists, which do not fit in memory."""
     made = asked(schema)
 
     assert made.actions
@@ -106,7 +106,7 @@ def test_a_value_that_would_be_too_long_has_no_case(schema: Json) -> None:
 
 @pytest.mark.computes_for(10)
 def test_a_pattern_that_backtracks_is_checked_quickly() -> None:
-    """The pattern is in a response or an argument; a value that fits is still found to fit."""
+    """Such a regular expression can take exponential time; a fitting value is still recognized."""
     text = {"type": "string", "pattern": "^(a+)+$"}
     for value, output in (("a" * 40 + "!", {"status": 204}), ("a" * 40, {"a": "a" * 40})):
         assert case_of(answered({"schema": {"properties": {"a": text}}, "example": {"a": value}})).output == output
@@ -116,7 +116,7 @@ def test_a_pattern_that_backtracks_is_checked_quickly() -> None:
 
 @pytest.mark.computes_for(10)
 def test_a_large_example_is_not_written_out_for_each_reference() -> None:
-    """The importer measures its size first."""
+    """Many references to it would multiply its size, so the importer measures it first."""
     several = {str(n): {"$ref": "#/components/examples/Large"} for n in range(100)}
     answer = {"200": {"content": {"application/json": {"examples": several}}}}
     large = {"value": [{"a": "b" * 50}] * 50_000}

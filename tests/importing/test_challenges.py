@@ -46,8 +46,8 @@ def test_the_first_bearer_challenge_is_read(lines: list[str], found: Bearer | No
 
 @pytest.mark.abuse_case("O22")
 @pytest.mark.parametrize("line", UNREADABLE)
-def test_an_ambiguous_challenge_is_not_read(line: str) -> None:
-    """Two readers could read it differently, so no part of it counts."""
+def test_an_ambiguous_challenge_is_ignored(line: str) -> None:
+    """Two parsers could read it differently, so no part of it is used."""
     with pytest.raises(UnreadableChallengeError):
         maybe_bearer([line])
 
@@ -58,6 +58,6 @@ def test_an_ambiguous_challenge_is_not_read(line: str) -> None:
     )
 )
 def test_any_header_text_is_read_or_refused(lines: list[str]) -> None:
-    """UnreadableChallengeError is the only exception."""
+    """The parser raises UnreadableChallengeError and no other exception."""
     with contextlib.suppress(UnreadableChallengeError):
         maybe_bearer(lines)

@@ -66,8 +66,8 @@ from tests.importing.documents import imported, one_operation
         ("post", "x", "", "create", True),
     ],
 )
-def test_the_heaviest_word_decides_the_effect(method: str, name: str, path: str, effect: str, asks: bool) -> None:
-    """The words are those of the method, the name, and the end of the path."""
+def test_the_most_severe_word_decides_the_effect(method: str, name: str, path: str, effect: str, asks: bool) -> None:
+    """The words come from the method, the operation's name, and the end of the path."""
     found = effect_of(method, name, path)
 
     assert found.value == effect
@@ -76,8 +76,8 @@ def test_the_heaviest_word_decides_the_effect(method: str, name: str, path: str,
 
 @pytest.mark.parametrize("method", ["post", "put", "patch", "delete"])
 @pytest.mark.parametrize("effect", list(Effect))
-def test_an_unsafe_method_always_waits_for_approval(method: str, effect: Effect) -> None:
-    """The effect's words make no difference. A GET runs without approval only if it reads."""
+def test_an_unsafe_method_always_needs_approval(method: str, effect: Effect) -> None:
+    """The guessed effect makes no difference. A GET runs without approval only if its effect is a read."""
     assert needs_person(method, effect)
     assert needs_person("get", effect) is (effect is not Effect.READ)
 
@@ -94,7 +94,7 @@ def test_a_lying_summary_does_not_make_an_operation_a_read() -> None:
     "name", ["X-HTTP-Method-Override", "X-HTTP-Method", "x-method-override", "X-Forwarded-Host", "X-Original-URL"]
 )
 def test_a_header_that_changes_the_meaning_of_a_read_is_left_out(name: str) -> None:
-    """An agent that may read could delete with it."""
+    """A header such as X-HTTP-Method-Override could turn an ungated read into a deletion."""
     parameters = [{"name": header, "in": "header", "schema": {"type": "string"}} for header in (name, "X-Plain")]
     made = imported(one_operation({"operationId": "one", "parameters": parameters}))
 

@@ -68,7 +68,7 @@ def answered(body: bytes, status: str = "200 OK", *headers: bytes) -> bytes:
 
 
 def test_a_url_is_fetched_with_one_request_without_a_credential(server: Server) -> None:
-    """The response is the document."""
+    """The response's body is the document."""
     server.says(answered(DOCUMENT))
 
     assert load([f"{server.origin}/v1/api.json?x=1"]).document == {"openapi": "3.1.0"}
@@ -78,7 +78,7 @@ def test_a_url_is_fetched_with_one_request_without_a_credential(server: Server) 
 
 
 def test_a_redirect_is_followed_only_within_the_origin(server: Server) -> None:
-    """Another target is named in the failure, and gets no request."""
+    """The error names another target, which gets no request."""
     there = server.origin.encode()
     with Server() as other:
         targets = {
@@ -103,7 +103,7 @@ def test_a_redirect_is_followed_only_within_the_origin(server: Server) -> None:
 
 
 def test_redirects_are_bounded(server: Server) -> None:
-    """The redirect leads to itself."""
+    """The server redirects to the same URL again and again."""
     server.says(answered(b"", "302 Found", b"Location: /"))
 
     with pytest.raises(DocumentError, match="more than 3 redirects"):
@@ -125,14 +125,14 @@ def test_redirects_are_bounded(server: Server) -> None:
     ],
 )
 def test_a_response_that_is_no_document_is_an_error(server: Server, answer: bytes, words: str) -> None:
-    """A compressed response is not decompressed. A page of HTML is read as a YAML string, which describes no API."""
+    """Compressed bodies are not decompressed. An HTML page parses as a YAML string, which describes no API."""
     server.says(answer)
     with pytest.raises(DocumentError, match=words):
         described(load([server.origin]))
 
 
-def test_an_oversized_response_is_cut_off(server: Server) -> None:
-    """The server can send less than twice the bound."""
+def test_an_oversized_response_is_aborted(server: Server) -> None:
+    """The connection closes before the server has sent twice the limit."""
     sent = 0
 
     def endless(_seen: Seen) -> Iterator[bytes]:
@@ -149,15 +149,15 @@ def test_an_oversized_response_is_cut_off(server: Server) -> None:
 
 
 @pytest.mark.parametrize("head", [b"", b"HTTP/1.1 200 OK\r\n\r\n"], ids=["in the head", "in the body"])
-def test_a_dripping_response_ends_at_the_deadline(server: Server, head: bytes) -> None:
-    """Each byte comes in time, but the response never ends."""
+def test_a_slowly_dripping_response_ends_at_the_deadline(server: Server, head: bytes) -> None:
+    """Each byte arrives before a read timeout, but the response never ends."""
     drop = b" " if head else b"H"
     with server.dripping(head, drop), pytest.raises(DocumentError, match=r"not complete after|cannot be fetched"):
         load([server.origin], deadline_s=0.3)
 
 
-def test_dripping_headers_end_at_the_deadline(server: Server) -> None:
-    """The headers are valid so far."""
+def test_slowly_dripping_headers_end_at_the_deadline(server: Server) -> None:
+    """The header lines so far are all valid, but they never end."""
     with server.dripping(b"HTTP/1.1 200 OK\r\n", b"X: y\r\n"), pytest.raises(DocumentError, match="not complete after"):
         load([server.origin], deadline_s=0.3)
 
@@ -192,7 +192,7 @@ def test_an_unreachable_server_is_an_error(server: Server) -> None:
     ],
 )
 def test_an_unusual_url_is_refused(url: str) -> None:
-    """The refusal comes before any request."""
+    """The cases have another scheme, a user, an invalid port or an invisible character. No request is sent."""
     assert is_url(url)
     with pytest.raises(DocumentError):
         load([url])
@@ -213,8 +213,8 @@ def test_a_url_and_files_cannot_be_mixed(server: Server, tmp_path: Path) -> None
 # Files
 
 
-def test_a_folder_contributes_only_its_documents(tmp_path: Path) -> None:
-    """They are JSON and YAML files at any depth; hidden files and links do not count."""
+def test_only_documents_of_a_folder_are_read(tmp_path: Path) -> None:
+    """The importer reads JSON and YAML files at any depth, but no hidden files and no links."""
     secret = tmp_path / "secret.json"
     secret.write_bytes(b'"secret"')
     folder = tmp_path / "api"
@@ -236,7 +236,7 @@ def test_a_folder_contributes_only_its_documents(tmp_path: Path) -> None:
 
 
 def test_a_missing_or_special_file_is_an_error(tmp_path: Path) -> None:
-    """Loading such a file does not block."""
+    """Opening a FIFO, for example, does not block."""
     os.mkfifo(tmp_path / "fifo.json")
     (tmp_path / "loop.json").symlink_to("loop.json")
     for name, words in (
@@ -253,7 +253,7 @@ def test_a_missing_or_special_file_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_fifo_in_a_folder_is_an_error(tmp_path: Path) -> None:
-    """The fifo has the name of a document."""
+    """The FIFO's name looks like a document's, and opening it would block."""
     (tmp_path / "api.json").write_bytes(DOCUMENT)
     os.mkfifo(tmp_path / "fifo.json")
 
@@ -262,7 +262,7 @@ def test_a_fifo_in_a_folder_is_an_error(tmp_path: Path) -> None:
 
 
 def test_the_number_of_files_is_bounded(tmp_path: Path) -> None:
-    """A folder with too many is not read."""
+    """A folder with too many files is refused before they are read."""
     (tmp_path / "many").mkdir()
     (tmp_path / "api.json").write_bytes(DOCUMENT)
     for number in range(MAX_FILES):
@@ -272,7 +272,7 @@ def test_the_number_of_files_is_bounded(tmp_path: Path) -> None:
         load([str(tmp_path / "api.json"), str(tmp_path / "many")])
 
 
-def test_the_bytes_of_all_files_are_bounded_together(tmp_path: Path) -> None:
+def test_the_total_size_of_all_files_is_bounded(tmp_path: Path) -> None:
     """The excess is not read."""
     for name in ("a.json", "b.json"):
         with (tmp_path / name).open("wb") as file:

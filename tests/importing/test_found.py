@@ -63,7 +63,7 @@ def test_twenty_thousand_colliding_names_are_made_quickly() -> None:
 
 
 @pytest.mark.computes_for(10)
-def test_a_path_that_thousands_refer_to_is_kept_once() -> None:
+def test_a_path_with_thousands_of_references_is_stored_once() -> None:
     """The contents of the path are not copied for each reference."""
     item = {"parameters": [1] * 100_000, "get": {"tags": ["<b>tag</b>" * 20] * 5000, "summary": "<a " * 7000}}
     there = found({**document({f"/{n}": {"$ref": "#/x-item"} for n in range(3000)}), "x-item": item})
@@ -96,7 +96,7 @@ def test_a_document_without_operations_is_an_error(change: Json, words: str) -> 
 
 
 @pytest.mark.parametrize("whole", [None, 1, "x", [], [{}], True])
-def test_a_value_that_is_no_object_is_no_document(whole: Any) -> None:
+def test_a_json_value_other_than_an_object_is_not_a_document(whole: Any) -> None:
     """Every other JSON type is refused."""
     with pytest.raises(DocumentError, match="not an OpenAPI document"):
         found(whole)
@@ -127,7 +127,7 @@ PATHS = {
     ],
 )
 def test_operations_are_chosen_by_name_tag_or_text(how: dict[str, Any], names: list[str]) -> None:
-    """Several choices add up."""
+    """The result of several options is their union."""
     assert [operation.name for operation in wanted(found(document(PATHS)), **how)] == names
 
 
@@ -226,8 +226,8 @@ def test_lists_of_swagger_keep_their_collection_format(said: Any, style: str, ex
         ("query", {"items": {"type": "array", "items": {"type": "string"}}}, "a: the style 'a list of lists' is not supported"),
     ],
 )  # fmt: skip
-def test_a_list_of_swagger_that_cannot_be_written_is_left_out_and_listed(place: str, more: Json, told: str) -> None:
-    """A list in another form is not written as CSV. If it is required, the operation is not imported."""
+def test_a_swagger_list_in_an_unsupported_format_is_left_out_and_reported(place: str, more: Json, told: str) -> None:
+    """The list is not silently written as CSV. If the parameter is required, the operation is not imported."""
     parameter = {"in": place, "name": "a", "type": "array", "items": {"type": "string"}, **more}
     other = {"in": place, "name": "b", "type": "string"}
     made = imported(swagger({"parameters": [parameter, other]}))
@@ -330,8 +330,8 @@ def test_parameters_of_a_swagger_path_belong_to_each_operation() -> None:
 
 
 @pytest.mark.computes_for(5)
-def test_body_fields_of_a_swagger_path_go_only_to_its_methods() -> None:
-    """A path may have thousands of other keys."""
+def test_body_fields_of_a_swagger_path_are_copied_only_to_its_methods() -> None:
+    """A path may have thousands of other keys, so copying to each would be slow."""
     fields = [{"in": "formData", "name": f"f{n}", "type": "string"} for n in range(5000)]
     whole = swagger({})
     whole["paths"]["/a"] |= {"parameters": fields, **{f"x-{n}": {} for n in range(5000)}}

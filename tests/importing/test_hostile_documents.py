@@ -307,7 +307,7 @@ def test_every_value_of_a_document_may_have_another_type(whole: Json, value: Any
     )
 )
 def test_any_json_is_a_document_or_an_error(whole: Any) -> None:
-    """The JSON is tried as a whole document, as its paths, and as one operation."""
+    """The JSON is tried as a whole document, as its `paths`, and as one operation."""
     check(outcome(whole))
     check(outcome({"openapi": "3.0.0", "servers": [{"url": "https://h.example"}], "paths": whole}))
     check(outcome({"openapi": "3.1.0", "servers": [{"url": "https://h.example"}], "paths": {"/a": {"get": whole}}}))
@@ -339,8 +339,8 @@ def test_any_json_is_a_document_or_an_error(whole: Any) -> None:
     ],
     ids=lambda text: repr(text[:8]),
 )
-def test_hostile_words_are_processed_quickly(text: str) -> None:
-    """They are built to make regular expressions slow."""
+def test_texts_built_to_slow_down_regular_expressions_are_processed_quickly(text: str) -> None:
+    """A backtracking expression would take minutes for them."""
     whole = copy.deepcopy(VALID)
     for operation in whole["paths"]["/pets/{id}"].values():
         if isinstance(operation, dict):
@@ -354,8 +354,8 @@ def test_hostile_words_are_processed_quickly(text: str) -> None:
     "pattern",
     ["[a--b]", "[a||b]", "[a~~b]", "[[a]]", "a++", "(?i)a", "\\N{DIGIT ONE}", "(" * 300, "a{1000}{1000}", "("],
 )
-def test_a_pattern_that_python_reads_otherwise_is_left_out_without_a_warning(pattern: str) -> None:
-    """The test suite turns warnings into errors."""
+def test_a_pattern_with_another_meaning_in_python_is_left_out(pattern: str) -> None:
+    """Python would warn about it, and the test suite turns warnings into errors."""
     whole = copy.deepcopy(VALID)
     whole["components"]["parameters"]["Trace"]["schema"] = {"type": "string", "pattern": pattern}
     done = outcome(whole)

@@ -42,7 +42,7 @@ def body(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_an_optional_boolean_that_can_only_be_true_is_left_out() -> None:
-    """An input has no enum of booleans, so the whole action was refused."""
+    """Action inputs support no enum of booleans. The importer once refused the whole action for it."""
     only_true = {"type": "boolean", "enum": [True]}
     made = made_of(body({"type": "object", "properties": {"a": {"type": "string"}, "confirmed": only_true}}))
 
@@ -51,7 +51,7 @@ def test_an_optional_boolean_that_can_only_be_true_is_left_out() -> None:
 
 
 def test_required_beside_a_reference_counts_in_openapi_3_0() -> None:
-    """The specification ignores it there, but a service that states it refuses calls without it."""
+    """The specification ignores it there, but services that state it refuse requests without the property."""
     droplets = {"type": "object", "properties": {"ids": {"type": "array", "items": {"type": "integer"}}}}
     schema = {"$ref": "#/components/schemas/Droplets", "required": ["ids"]}
     made = made_of(body(schema), schemas={"Droplets": droplets}, version="3.0.3")
@@ -60,7 +60,7 @@ def test_required_beside_a_reference_counts_in_openapi_3_0() -> None:
 
 
 def test_a_choice_with_a_discriminator_means_exactly_one_branch() -> None:
-    """Overlapping branches would otherwise refuse what the service accepts."""
+    """Otherwise values that match two branches would be refused, although the service accepts them."""
     kind = {"type": "object", "required": ["type"], "properties": {"type": {"enum": ["reboot", "snapshot"]}}}
     named = {"allOf": [kind, {"properties": {"name": {"type": "string"}}}]}
     choice = {"oneOf": [kind, named], "discriminator": {"propertyName": "type"}}
@@ -87,8 +87,8 @@ def test_an_example_that_contradicts_its_format_is_not_sent() -> None:
     }
 
 
-def test_the_default_response_is_not_the_answer_even_if_it_comes_first() -> None:
-    """`default` stands for unlisted errors. The preview of a deletion showed the fields of an error."""
+def test_the_default_response_is_not_taken_for_the_success_response() -> None:
+    """`default` means unlisted errors. The preview of a deletion once showed the fields of an error."""
     error, thing = ({"type": "object", "properties": {name: {"type": "string"}}} for name in ("errno", "title"))
     told = {
         status: {"description": "", "content": {"application/json": {"schema": schema}}}
@@ -116,7 +116,7 @@ THING = {"properties": {"id": {"type": "string", "readOnly": True}, "kind": {"ty
 def test_a_property_that_only_a_base_schema_marks_read_only_is_optional(
     part: dict[str, Any], given: list[str], is_named: bool
 ) -> None:
-    """The mark had made it impossible, and with it every body of a derived schema."""
+    """Such a property was once required and forbidden, so no body of a derived schema was possible."""
     more = {**part, "properties": {**part.get("properties", {}), "name": {"type": "string"}}}
     schemas = {"Thing": THING, "More": more}
     parts = [{"$ref": "#/components/schemas/Thing"}, {"$ref": "#/components/schemas/More"} if is_named else more]
@@ -164,8 +164,8 @@ NAMED = {"properties": {"name": {"type": "string"}}, "required": ["name"]}
 TEXTS = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
 
 
-def test_parts_with_an_example_are_cut_last_and_each_cut_is_listed() -> None:
-    """Long lists of choices go first. Invoices once had no lines, because two lists of currencies took their room."""
+def test_parts_without_an_example_are_left_out_first_and_each_is_listed() -> None:
+    """Inputs have a size limit. Invoices once lost their lines, because two enums of currencies took the space."""
     operation = body({"type": "object", "properties": {"bills": {"type": "array", "items": long_bill()}}})
     example = {"bills": [{"lines": [{"text": "Tea", "account": {"id": "a"}}], "currency": "AGM"}]}
     operation["requestBody"]["content"]["application/json"]["example"] = example
@@ -206,8 +206,8 @@ def test_parts_with_an_example_are_cut_last_and_each_cut_is_listed() -> None:
         "one-of", "text", "wrapped", "wrapped-more", "request", "null",
     ],
 )  # fmt: skip
-def test_the_documents_own_example_can_be_given(schema: dict[str, Any], example: Any) -> None:
-    """The example says what is meant if the schema leaves a choice."""
+def test_the_documents_own_example_is_a_valid_argument(schema: dict[str, Any], example: Any) -> None:
+    """An example shows what is meant where a schema allows several readings."""
     node = {"type": "object", "properties": {"name": {"type": "string"}, "of": {"$ref": "#/components/schemas/Node"}}}
     operation = body({"type": "object", **schema})
     operation["requestBody"]["content"]["application/json"]["example"] = example
@@ -221,8 +221,8 @@ def test_the_documents_own_example_can_be_given(schema: dict[str, Any], example:
     [({}, ["body"]), ({"request_body": {"type": "object"}, "name": {"type": "string"}}, ["b", "name", "request_body"])],
     ids=["any", "its-own"],
 )
-def test_a_property_named_like_a_body_is_no_whole_request(properties: dict[str, Any], given: list[str]) -> None:
-    """An example with properties of the body stays whole, and so does one of a body without known properties."""
+def test_an_example_is_not_mistaken_for_a_whole_request(properties: dict[str, Any], given: list[str]) -> None:
+    """The example's property `request_body` has the name of the input for a whole body."""
     operation = body({"type": "object", "properties": properties})
     operation["requestBody"]["content"]["application/json"]["example"] = {"request_body": {"name": 1}, "b": 2}
     made = made_of(operation)
@@ -236,10 +236,8 @@ def test_a_property_named_like_a_body_is_no_whole_request(properties: dict[str, 
     [({"x-read-only": True}, ["name"]), ({"readOnly": True}, ["name"]), ({"x-read-only": "no"}, ["name", "score"])],
 )
 @pytest.mark.parametrize("is_named", [True, False], ids=["beside-a-reference", "inline"])
-def test_a_read_only_property_is_no_input_however_it_is_marked(
-    mark: dict[str, Any], given: list[str], is_named: bool
-) -> None:
-    """An example of the schema, which also describes answers, is given without it, even if the property is required."""
+def test_a_read_only_property_never_becomes_an_input(mark: dict[str, Any], given: list[str], is_named: bool) -> None:
+    """The schema also describes responses, so its example may contain the property, even as required."""
     score = {"$ref": "#/components/schemas/Score"} if is_named else {"type": "object"}
     properties = {"name": {"type": "string"}, "score": {**score, **mark}}
     schema = {"type": "object", "properties": properties, "required": ["name", "score"]}
@@ -249,7 +247,7 @@ def test_a_read_only_property_is_no_input_however_it_is_marked(
     assert bool(example_problems(made)) == ("score" in given)
 
 
-def test_an_example_that_cannot_be_given_is_listed_with_its_reason() -> None:
+def test_an_example_that_the_action_does_not_accept_is_listed_with_the_reason() -> None:
     """The reason says whether the document contradicts itself, or the action offers less than the document."""
     properties = {
         "a": {"type": "integer"},
@@ -275,14 +273,14 @@ def test_an_example_that_cannot_be_given_is_listed_with_its_reason() -> None:
     ],
 )  # fmt: skip
 def test_parts_left_out_of_an_input_are_listed_with_their_place(schema: dict[str, Any], told: str) -> None:
-    """Only the parts left out of a body used to be listed."""
+    """The import once listed only parts that were left out of a body."""
     within = {"type": "object", "properties": {"of": schema, "b": {"type": "string"}}}
 
     assert made_of(body({"type": "object", "properties": {"in": within}})).left_out["change_it"] == (told,)
 
 
-def test_the_longer_of_two_lists_of_choices_is_taken() -> None:
-    """Six roles had become a list that can have one of them."""
+def test_the_longer_of_two_enums_is_used() -> None:
+    """The schema allows a list of one choice, or one of six roles. The import once took the list."""
     roles = {"anyOf": [{"type": "array", "items": {"enum": ["all"]}}, {"enum": [f"role{n}" for n in range(6)]}]}
     made = made_of(body({"type": "object", "properties": {"roles": roles}}))
 
@@ -290,8 +288,8 @@ def test_the_longer_of_two_lists_of_choices_is_taken() -> None:
     assert made.left_out["change_it"] == ("roles: it is given as string; the service also takes array",)
 
 
-def test_a_body_of_several_forms_lists_those_not_offered() -> None:
-    """The first form is given property by property."""
+def test_the_unsupported_alternatives_of_a_body_are_listed() -> None:
+    """The first alternative is given property by property."""
     forms = [{"properties": {"card": {"type": "string"}}}, {"properties": {"iban": {"type": "string"}}}]
 
     told = "body: one of 2 forms is offered; the service also takes others, with iban"

@@ -66,7 +66,7 @@ def body(schema: Any, kind: str = "application/json", *, required: bool = True, 
     ],
 )
 def test_each_argument_has_a_unique_name(parameters: list[Json], names: list[str]) -> None:
-    """Names are in snake case, with the parameter's place if two are alike. A parameter that cannot be sent is left out."""
+    """Names are in snake case, with the parameter's place added if two are equal. Unsendable ones are left out."""
     assert list(inputs_of(made_of({"parameters": parameters}))) == names
 
 
@@ -145,7 +145,7 @@ def test_more_than_500_parameters_are_refused() -> None:
     ],
 )
 def test_an_operation_needs_a_plain_path_with_described_parameters(path: str, is_imported: bool) -> None:
-    """Any other operation is not imported, and the reason names the path."""
+    """Other operations are not imported, and the reason names the path."""
     shared = [parameter("b", "path"), parameter("c", "path"), parameter("x y", "path")]
     made = imported(document({path: {"parameters": shared, "get": {"operationId": "one"}}, "/good": {"get": {}}}))
 
@@ -172,7 +172,7 @@ def test_an_operation_needs_a_plain_path_with_described_parameters(path: str, is
         (body({"properties": {"a": False, "b": TEXT}}), ["b"], {"b": "b"}),
     ],
 )
-def test_a_body_is_given_property_by_property_or_whole(
+def test_a_body_becomes_one_input_for_each_property_or_one_for_all(
     operation: Json, inputs: list[str], arguments: Json | None
 ) -> None:
     """The body's media type and schema decide."""
@@ -246,7 +246,7 @@ def test_an_unsupported_required_body_excludes_the_operation(schema: Any) -> Non
 
 
 def test_properties_with_similar_names_do_not_exclude_the_body() -> None:
-    """A hundred of them get names, and an action has room for 60; the others are listed."""
+    """A hundred properties get unique names. An action has at most 60 inputs, so the others are listed."""
     properties = {chr(0x4E00 + n): TEXT for n in range(150)}
     made = made_of(body({"properties": properties}), method="post")
 
@@ -254,8 +254,8 @@ def test_properties_with_similar_names_do_not_exclude_the_body() -> None:
     assert len(made.left_out["one"]) == 90
 
 
-def test_a_part_type_with_a_line_end_is_dropped() -> None:
-    """The line end could begin another header."""
+def test_a_part_content_type_with_a_line_end_is_dropped() -> None:
+    """The line end could inject another header into the multipart body."""
     encoding = {"a": {"contentType": "text/plain\r\nX-Evil: 1"}, "b": {"contentType": "text/csv"}}
     made = made_of(
         body({"properties": {"a": TEXT, "b": TEXT}}, "multipart/form-data", encoding=encoding), method="post"
@@ -290,7 +290,7 @@ def test_a_part_type_with_a_line_end_is_dropped() -> None:
     ],
 )
 def test_a_list_in_a_response_is_found(schema: Any, at: list[str] | None, fields: list[str] | None) -> None:
-    """The record has the fields that say most about a member."""
+    """The record names the most telling fields of the list's members."""
     schemas = {"List": {"properties": {"items": {"type": "array", "items": {"properties": {"id": {}}}}}}}
     answer = {"200": {"content": {"application/json": {"schema": schema}}}}
     shape = packed_of(made_of({"responses": answer}, components={"schemas": schemas})).get("x-aileron-list")
@@ -311,8 +311,8 @@ def test_a_list_in_a_response_is_found(schema: Any, at: list[str] | None, fields
         ("", False),
     ],
 )
-def test_responses_of_errors_are_not_kept(status: str, is_kept: bool) -> None:
-    """A lone `default` is kept. Digits of other scripts make no status."""
+def test_error_responses_are_not_recorded(status: str, is_kept: bool) -> None:
+    """A `default` without other responses is recorded. Digits of other scripts are no status code."""
     media = {"schema": {"type": "object"}, "example": {"a": 1}}
     made = made_of({"responses": {status: {"content": {"application/json": media}}}})
 
@@ -370,7 +370,7 @@ def test_a_schema_that_takes_too_long_is_left_out(schema: Json) -> None:
 
 
 @pytest.mark.computes_for(20)
-def test_properties_without_room_are_not_examined_for_each_operation() -> None:
+def test_properties_beyond_the_limit_are_not_examined_for_each_operation() -> None:
     """Twenty operations share a schema of a thousand properties, many of which are too large for an optional input."""
     small = {"type": "object", "properties": {f"q{n}": TEXT for n in range(5)}}
     large = {"type": "object", "properties": {f"q{n}": {"type": "string", "title": "x" * 100} for n in range(20)}}

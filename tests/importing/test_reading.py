@@ -27,7 +27,7 @@ VALUES = st.recursive(
 @settings(max_examples=50)
 @given(value=VALUES)
 def test_any_json_is_read_unchanged(value: Any) -> None:
-    """The value is read as JSON, and its text as a string in YAML."""
+    """A string with JSON in a YAML file stays a string."""
     text = json.dumps({"a": value})
 
     assert read(text.encode(), "a.json") == {"a": value}
@@ -137,20 +137,20 @@ def _bomb(line: str) -> bytes:
     ],
 )
 @pytest.mark.computes_for(20)
-def test_expanded_values_are_counted(data: bytes) -> None:
-    """A page of YAML can stand for more than a disk holds."""
+def test_values_are_counted_after_expansion(data: bytes) -> None:
+    """A page of YAML with aliases can expand to more than a disk holds."""
     with pytest.raises(DocumentError, match=r"more than [0-9]+ values"):
         read(data, "a.yaml")
 
 
-def test_nested_merges_have_each_key_once() -> None:
-    """They also take no time."""
+def test_nested_yaml_merges_expand_each_key_once() -> None:
+    """Expanding them naively would take exponential time."""
     assert read(_bomb("x{n}: &a{n} {{b{n}: 1, <<: [*a{m}, *a{m}, *a{m}, *a{m}]}}\n"), "a.yaml")["x29"]["k"] == "v"
 
 
 @pytest.mark.computes_for(5)
 def test_a_large_file_that_is_nearly_json_is_not_read_as_yaml() -> None:
-    """Reading it as YAML takes 20 seconds."""
+    """Parsing it as YAML would take 20 seconds, so the JSON error is reported instead."""
     with pytest.raises(DocumentError, match="not JSON"):
         read(b'{"a": [' + b'{"b": "c"}, ' * 500_000, "a.json")
 

@@ -46,7 +46,7 @@ def references() -> References:
     ],
 )
 def test_a_reference_leads_to_its_value(reference: str, file: str, value: Any) -> None:
-    """RFC 6901 and RFC 3986 define how."""
+    """RFC 6901 (JSON Pointer) and RFC 3986 (URIs) define how."""
     assert references().lookup(reference, file).value == value
 
 
@@ -100,13 +100,13 @@ def test_a_reference_outside_the_named_files_is_an_error(reference: str, words: 
 
 
 def test_a_circular_reference_is_an_error() -> None:
-    """The lookup ends, and `maybe` gives an empty object."""
+    """The lookup does not loop forever; `maybe` returns an empty object instead."""
     with pytest.raises(DocumentError, match="in a circle"):
         references().resolved({"$ref": "#/loop"}, "api.yaml")
     assert references().maybe({"$ref": "#/loop"}, "api.yaml") == {}
 
 
 @pytest.mark.parametrize("value", [1, "x", None, [], {"$ref": 1}, {"$ref": None}, {"$ref": ["#/a"]}])
-def test_a_value_that_is_no_reference_stands_for_itself(value: Any) -> None:
+def test_resolving_a_value_that_is_no_reference_returns_it_unchanged(value: Any) -> None:
     """The value may have any type."""
     assert references().resolved(value, "api.yaml").value == value

@@ -67,7 +67,7 @@ def test_every_generated_file_is_read_back() -> None:
 
 
 def test_operations_that_were_not_chosen_appear_nowhere() -> None:
-    """The exception is an operation that reads the same path: it has no action, and serves the preview."""
+    """The exception is an unchosen read of the same path, which serves as a preview but has no action."""
     there = found(document(PATHS, components=SCHEMAS))
     made = make(there, wanted(there, ops=["deletePet"]), CONNECTOR, Choices())
     manifest = parse_connector_manifest(made.files["manifest.toml"], file="manifest.toml", allow_unbound=True)
@@ -80,7 +80,7 @@ def test_operations_that_were_not_chosen_appear_nowhere() -> None:
 
 
 def test_aileron_extensions_in_a_document_are_ignored() -> None:
-    """They would decide which argument goes where, and name the connector's source."""
+    """An author of a document could otherwise decide where arguments go, or name the connector's source."""
     theirs: dict[str, Any] = {
         "x-aileron-argument": "evil",
         "x-aileron-arguments": {"evil": "evil"},
@@ -132,7 +132,7 @@ def test_an_oversized_connector_is_refused_before_it_is_made() -> None:
 
 
 def test_the_author_can_choose_the_fields_of_a_list() -> None:
-    """Choosing fields for another operation is an error."""
+    """Choosing fields for an operation that is not imported is an error."""
     answer = {"200": {"content": {"application/json": {"schema": {"type": "array", "items": PET}}}}}
     whole = one_operation({"operationId": "list", "responses": answer}, components=SCHEMAS)
     (raw,) = packed(imported(whole, fields={"list": ("name",)})).paths["/pets"].values()
@@ -145,7 +145,7 @@ def test_the_author_can_choose_the_fields_of_a_list() -> None:
 
 
 def test_a_renamed_operation_needs_the_same_approval() -> None:
-    """A name that sounds like reading does not remove it. Actions get the new name, and the record keeps the document's."""
+    """A new name that sounds like a read does not remove the approval. The record keeps the document's name."""
     made = imported(document(PATHS, components=SCHEMAS), names={"delete_pet": "get_rid", "files": "list_files"})
     record = parse_record(made.files["import.json"])
 
@@ -210,7 +210,7 @@ def test_responses_are_described_to_the_chosen_depth_and_requests_fully() -> Non
     ],
 )
 def test_the_service_is_named_after_its_repository(name: str, service: str) -> None:
-    """The words that all connectors' names have are dropped."""
+    """Words that every connector's repository name has are dropped."""
     assert service_of(Fqn.parse(name)) == service
 
 

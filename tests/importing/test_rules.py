@@ -141,13 +141,13 @@ def test_a_schema_becomes_a_rule(schema: Any, rule: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(("schema", "why"), REFUSED, ids=lambda value: json.dumps(value)[:50])
 def test_a_schema_that_would_accept_too_much_has_no_rule(schema: Any, why: str) -> None:
-    """The reason is for the list of what was not imported."""
+    """The reason appears in the list of what was not imported."""
     with pytest.raises(UnusableError, match=why):
         rule_of(schema)
 
 
-def test_an_unsupported_property_is_left_out_if_optional_and_fatal_if_required() -> None:
-    """The test tries the same property both ways."""
+def test_only_a_required_unsupported_property_prevents_a_rule() -> None:
+    """An optional one is left out. The test tries the same property both ways."""
     odd = {"type": "object", "properties": {"a": {"type": "string"}, "odd": {"not": {}}}}
 
     assert rule_of(odd)["properties"] == {"a": {"type": "string"}}
@@ -155,7 +155,7 @@ def test_an_unsupported_property_is_left_out_if_optional_and_fatal_if_required()
         rule_of({**odd, "required": ["odd"]})
 
 
-def test_a_nullable_value_of_3_0_is_the_plain_value() -> None:
+def test_a_nullable_value_of_openapi_3_0_becomes_the_plain_type() -> None:
     """An agent never gives null; it leaves an optional input out."""
     assert rule_of({"type": "string", "nullable": True, "enum": ["a"]}, is_3_0=True) == {
         "type": "string",
@@ -182,7 +182,7 @@ def test_a_deep_schema_is_cut_where_it_is_optional() -> None:
 
 
 def test_nested_choices_are_bounded() -> None:
-    """Twenty choices of two within each other are a million alternatives; finding a rule takes no time."""
+    """Twenty nested choices of two are a million alternatives, but the rule is found at once."""
     schema: dict[str, Any] = {"type": "string"}
     for _ in range(20):
         schema = {
@@ -258,7 +258,7 @@ def without_one_of(schema: Any) -> Any:
 @settings(max_examples=400, deadline=None)
 @given(st.data(), SCHEMAS)
 def test_a_value_that_fits_the_rule_fits_the_document(data: st.DataObject, schema: Any) -> None:
-    """jsonschema checks every schema that has a rule, up to `oneOf`; the connector's own check before it sends covers that."""
+    """jsonschema checks every schema with a rule, with `oneOf` as `anyOf`: the connector checks that itself."""
     packed = packer()
     try:
         sent = packed.sent(schema, "a.json")

@@ -58,8 +58,8 @@ def secured(schemes: Json, security: Any, **operation: Any) -> Json:
         ({"type": "oauth2", "flows": {"implicit": {}}}, "api_key", "a token, as Authorization: Bearer"),
     ],
 )
-def test_a_security_scheme_becomes_a_credential_with_its_words(scheme: Json, kind: str, words: str) -> None:
-    """The words say where the credential goes, and at which hosts a person signs in, because the document names them too."""
+def test_a_security_scheme_becomes_a_credential_with_a_description(scheme: Json, kind: str, words: str) -> None:
+    """The description says where the credential is sent, and at which hosts of the document a person signs in."""
     made = imported(secured({"it": scheme}, [{"it": ["read"]}]))
 
     assert made.credential.kind == kind
@@ -88,14 +88,14 @@ AUTHORIZATION: Json = {"type": "apiKey", "in": "header", "name": "Authorization"
         ("In the format **Bearer {token}**", None),
     ],
 )
-def test_a_key_in_authorization_has_the_form_of_its_description(words: str, form: str | None) -> None:
-    """The scheme's description gives the form. `Bearer KEY` is a manifest's default."""
+def test_the_form_of_an_authorization_key_comes_from_the_schemes_description(words: str, form: str | None) -> None:
+    """The form is, for example, `token KEY`. Without one, it is a manifest's default, `Bearer KEY`."""
     credential = imported(secured({"it": {**AUTHORIZATION, "description": words}}, [{"it": []}])).credential
 
     assert (credential.format, credential.is_guess) == (form, False)
 
 
-def test_the_form_of_a_key_is_also_found_in_examples_and_in_the_documents_words() -> None:
+def test_the_form_of_a_key_is_also_found_in_examples_and_descriptions() -> None:
     """A header parameter's example, or a command with the header, gives the form. That parameter is no input."""
     header = {
         "name": "Authorization",
@@ -126,7 +126,7 @@ def test_an_undocumented_form_of_a_key_is_marked_as_a_guess(name: str, form: str
         imported(whole, auth="header:Authorization=Token")
 
 
-def test_a_client_credentials_scheme_becomes_a_client_of_its_own() -> None:
+def test_a_client_credentials_scheme_becomes_a_credential_of_a_client() -> None:
     """The document says where its tokens come from and what for. The client authenticates in the standard's default way."""
     made = imported(secured({"it": CLIENT}, [{"it": ["write", "read"]}]))
     need = parse_connector_manifest(made.files["manifest.toml"], file="manifest.toml", allow_unbound=True).credential
@@ -183,8 +183,8 @@ def test_an_unsupported_security_scheme_excludes_its_operations(scheme: Any) -> 
         imported(whole, auth="it")
 
 
-def test_the_scheme_that_serves_most_operations_is_taken() -> None:
-    """Operations that need another, or two at once, say so. An author's choice applies to all but those with `security: []`."""
+def test_the_security_scheme_of_most_operations_is_used() -> None:
+    """Other operations are listed with the reason. An author's choice applies to all but those with `security: []`."""
     paths = {
         "/a": {"get": {"operationId": "a", "security": [{"key": []}]}},
         "/b": {"get": {"operationId": "b", "security": [{"key": []}, {"token": []}]}},
@@ -203,7 +203,7 @@ def test_the_scheme_that_serves_most_operations_is_taken() -> None:
 
 
 def test_the_authors_credential_applies_to_all_if_the_document_has_none() -> None:
-    """Kinto writes `security: []` at each operation, because a document cannot express its way to authenticate."""
+    """Kinto's document has `security: []` everywhere, because OpenAPI cannot express how it authenticates."""
     whole = document({"/a": {"get": {"operationId": "a", "security": []}}})
 
     assert _credential_of(imported(whole)) == {"a": False}
@@ -251,7 +251,7 @@ def test_an_invalid_auth_option_is_refused(auth: str) -> None:
     ],
 )
 def test_a_credential_is_never_an_argument(parameter: Json, is_given: bool) -> None:
-    """This covers the connector's own credential and any other that a scheme, or a parameter's name, suggests."""
+    """The importer also recognizes credentials of other schemes, and parameters whose name suggests one."""
     schemes = {"it": KEY, "other": {"type": "apiKey", "in": "header", "name": "X-Other"}}
     made = imported(secured(schemes, [{"it": []}], parameters=[{"schema": {"type": "string"}, **parameter}]))
 
@@ -259,7 +259,7 @@ def test_a_credential_is_never_an_argument(parameter: Json, is_given: bool) -> N
 
 
 def test_a_parameter_that_looks_like_a_credential_is_left_out() -> None:
-    """An agent that is asked for a key would have to hold it. The reason names the option that makes it a credential."""
+    """An agent would have to know the key. The reason names the option that makes it a credential instead."""
     secret = {"name": "api_key", "in": "query", "schema": {"type": "string"}}
     made = imported(one_operation({"operationId": "one", "parameters": [secret]}))
 

@@ -41,7 +41,7 @@ def test_a_server_is_a_host_and_a_path(url: str, found_at: str | None, origin: s
     "url", ["/v1", "", "//api.example.com", "ftp://api.example.com", "file:///etc/passwd", "javascript:x"]
 )
 def test_a_server_without_a_usable_host_gives_no_origin(url: str) -> None:
-    """The importer then asks for a host."""
+    """The importer then asks the author for a host."""
     assert chosen([{"url": url}], None, None, {}) is None
 
 
@@ -76,7 +76,7 @@ def test_a_server_without_a_usable_host_gives_no_origin(url: str) -> None:
     ],
 )
 def test_an_unusual_server_address_is_refused(url: str) -> None:
-    """The address that a person reads must be where requests go."""
+    """A person must be able to see from the address where requests go."""
     with pytest.raises(DocumentError):
         chosen([{"url": url}], FOUND_AT, None, {})
     with pytest.raises(DocumentError):
@@ -85,7 +85,7 @@ def test_an_unusual_server_address_is_refused(url: str) -> None:
 
 @pytest.mark.parametrize("url", ["//[", "https://[", "{a}"])
 def test_an_invalid_url_is_an_error_even_if_a_host_is_given(url: str) -> None:
-    """The path of the address counts even if its host does not."""
+    """The author's host replaces only the URL's host; its path is still used."""
     with pytest.raises(DocumentError):
         chosen([{"url": url}], None, HostPort.parse("api.example.com:443"), {})
 
@@ -126,7 +126,7 @@ def test_variables_of_variables_are_bounded(default: str) -> None:
     ],
 )
 def test_a_suspicious_host_is_reported(url: str, words: list[str]) -> None:
-    """The report comes before a key is bound to it."""
+    """The author sees it before a key is bound to that host."""
     told = remarks(origin_of(url))
 
     assert len(told) == len(words)
@@ -134,7 +134,7 @@ def test_a_suspicious_host_is_reported(url: str, words: list[str]) -> None:
 
 
 def test_an_allowed_host_is_not_reported_as_refused() -> None:
-    """A host without TLS is still reported if it is allowed only with TLS."""
+    """A host that is allowed only with TLS is still reported if its URL has none."""
     plain, private = origin_of("http://localhost:8765"), origin_of("https://10.0.0.1")
 
     assert remarks(plain, plain={plain.host}) == []
@@ -144,7 +144,7 @@ def test_an_allowed_host_is_not_reported_as_refused() -> None:
 
 
 def test_an_address_without_a_servers_entry_is_marked_as_a_guess() -> None:
-    """The guess is where the document was found. An address from the document or the author is no guess."""
+    """The importer guesses the address that the document came from. One from the document or the author is no guess."""
     bare = {"openapi": "3.1.0", "info": {"title": "Pets", "version": "1"}, "paths": {"/a": {"get": {}}}}
     at = "https://api.example.com/docs/openapi.json"
 
@@ -155,7 +155,7 @@ def test_an_address_without_a_servers_entry_is_marked_as_a_guess() -> None:
 
 
 def test_the_separate_host_of_an_operation_is_in_the_manifest() -> None:
-    """The author and the person who installs it see it there, and requests of other operations do not go to it."""
+    """Author and installer see the host there, and requests of other operations do not go to it."""
     paths = {"/a": {"get": {}}, "/b": {"servers": [{"url": "https://evil.example/x"}], "get": {}}}
     made = imported(document(paths))
 
@@ -163,7 +163,7 @@ def test_the_separate_host_of_an_operation_is_in_the_manifest() -> None:
     assert b'hosts = ["api.example.com:443", "evil.example:443"]' in made.files["manifest.toml"]
 
 
-def test_a_given_host_is_the_only_one() -> None:
+def test_a_host_that_the_author_gives_is_the_only_one() -> None:
     """The document cannot add another: operations elsewhere are not imported, and the reason names their host."""
     paths = {"/a": {"get": {}}, "/b": {"servers": [{"url": "https://evil.example/x"}], "get": {"operationId": "b"}}}
     made = imported(document(paths), host=HostPort.parse("mine.example:443"))
@@ -173,7 +173,7 @@ def test_a_given_host_is_the_only_one() -> None:
     assert "evil.example:443" in reason_of(made, "b")
 
 
-def test_an_operations_relative_server_is_not_the_documents() -> None:
+def test_an_operations_relative_server_overrides_the_documents() -> None:
     """`/v2` of the operation is not `/v1` of the document."""
     paths = {"/a": {"get": {}}, "/b": {"get": {"operationId": "b", "servers": [{"url": "/v2"}]}}}
 

@@ -78,7 +78,7 @@ def told(done: Update) -> dict[str, dict[str, bool]]:
 
 
 def test_an_authors_name_is_kept_and_a_new_one_is_reported() -> None:
-    """The record has the name, so files made under it are merged."""
+    """The import's record has the author's name of an operation. Another one chosen later is listed as a change."""
     found = read(document())
     files = make(found, found.operations, NAME, Choices(names={"add_note": "write_note"})).files
     path = "actions/notes-write-note/action.md"
@@ -175,7 +175,7 @@ def test_edited_inputs_are_merged_by_their_names() -> None:
 
 
 def test_a_removed_input_returns_if_it_becomes_required() -> None:
-    """The input stays out while it is optional."""
+    """An input that the author removed stays out while it is optional."""
     files = edited(imported(of_list()))
     optional, required = (updated(files, of_list(size={"maxLength": 30, **more})) for more in ({}, {"required": True}))
 
@@ -184,7 +184,7 @@ def test_a_removed_input_returns_if_it_becomes_required() -> None:
 
 
 def test_only_a_key_that_both_sides_changed_is_a_conflict() -> None:
-    """The file marks its two values."""
+    """The file marks both values like a merge conflict."""
     done = updated(edited(imported(of_list())), of_list(shape={"maxLength": 9}))
 
     assert done.conflicts == (LIST,)
@@ -199,8 +199,8 @@ def test_the_same_document_changes_no_file() -> None:
     assert (done.is_empty, done.files, done.removed, done.kept) == (True, {}, (), ())
 
 
-def test_changes_are_reported_with_their_weight() -> None:
-    """A new required input and a longer text widen; a shorter text and an answer do not."""
+def test_changes_are_reported_as_widening_or_not() -> None:
+    """A new required input and a higher length limit widen; a lower limit and a changed response do not."""
     newer = document()
     newer["paths"]["/notes"]["get"]["parameters"] = [
         {"name": "author", "in": "query", "required": True, "schema": {"type": "string"}}
@@ -220,7 +220,7 @@ def test_changes_are_reported_with_their_weight() -> None:
 
 
 def test_a_changed_host_and_credential_are_changes_of_the_connector() -> None:
-    """They are reported once, in the words of a consent."""
+    """They are reported once, in the words that a consent uses."""
     newer = document()
     newer["servers"] = [{"url": "https://other.example"}]
     newer["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
@@ -234,8 +234,8 @@ def test_a_changed_host_and_credential_are_changes_of_the_connector() -> None:
     assert any(change.where == "credential" and change.widens for change in done.connector)
 
 
-def test_a_removed_operation_takes_its_file_unless_the_author_changed_it() -> None:
-    """The test has one file as it was made, and one with the author's words."""
+def test_a_removed_operations_file_is_deleted_unless_the_author_changed_it() -> None:
+    """The test has an untouched file and one that the author edited."""
     newer = document()
     del newer["paths"]["/notes/{id}"]
     files = imported(document())
@@ -250,7 +250,7 @@ def test_a_removed_operation_takes_its_file_unless_the_author_changed_it() -> No
 
 
 def test_an_operation_that_can_no_longer_be_imported_is_removed_with_the_reason() -> None:
-    """The reason is that of an import."""
+    """The reason is the one that a first import would give."""
     newer = document()
     newer["paths"]["/notes"]["get"]["parameters"] = [
         {"name": "session", "in": "cookie", "required": True, "schema": {"type": "string"}}
@@ -261,7 +261,7 @@ def test_an_operation_that_can_no_longer_be_imported_is_removed_with_the_reason(
 
 
 def test_changes_of_the_author_and_of_the_document_are_merged() -> None:
-    """Each line was changed by one side only. The next update has the newer file as its base."""
+    """Each line was changed on one side only. The next update's merge base is the newer file."""
     files = imported(document())
     mine = {**files, ADD: files[ADD].replace(b'summary = "Add a note: {text}"', b'summary = "Write {text} down"')}
     newer = document()
@@ -290,8 +290,8 @@ def test_lines_that_both_sides_changed_are_marked_as_a_conflict() -> None:
         assert line in done.files["manifest.toml"]
 
 
-def test_an_authors_summary_stays_and_the_documents_is_reported() -> None:
-    """A person reads what the author wrote."""
+def test_an_authors_summary_is_kept_and_the_documents_new_one_is_reported() -> None:
+    """The summary is what an approver reads, so the document must not change it."""
     files = imported(document())
     mine = {**files, ADD: files[ADD].replace(b'summary = "Add a note: {text}"', b'summary = "Write {text} down"')}
     newer = document()
@@ -303,7 +303,7 @@ def test_an_authors_summary_stays_and_the_documents_is_reported() -> None:
     assert "summary" in told(done)["add_note"]
 
 
-def test_an_action_that_the_author_deleted_is_not_made_again() -> None:
+def test_an_action_that_the_author_deleted_is_not_created_again() -> None:
     """The update lists it, and updates the others as usual."""
     files = imported(document())
     mine = {path: data for path, data in files.items() if path != CHANGE}
@@ -315,7 +315,7 @@ def test_an_action_that_the_author_deleted_is_not_made_again() -> None:
 
 
 def test_a_newly_chosen_host_replaces_an_earlier_server() -> None:
-    """A server, a host and a host named at build time are one choice. Variables and fields add up."""
+    """The three ways to choose a host exclude one another. Variables and fields add up."""
     before = Choices(server="https://a.example/v1", variables={"a": "1"}, fields={"x": ("id",)})
     now = chosen_now(before, Choices(host=HostPort.parse("b.example:443"), variables={"b": "2"}))
 
@@ -360,7 +360,7 @@ def test_an_invalid_record_is_refused(data: bytes) -> None:
 
 @pytest.mark.parametrize(("now", "conflicts"), [("read", 0), ("delete", 1)])
 def test_an_effect_that_the_author_already_gave_is_no_conflict(now: str, conflicts: int) -> None:
-    """The author knew that a POST reads and removed the approval. Another effect conflicts, because the approval is missing."""
+    """The author marked a POST as a read and removed its approval; the document now agrees. Other effects conflict."""
     head, gate = '+++\nname = "a"\n\n[[execute]]\nid = "call"\nidempotent = ', "\n\n[approval]\nrequired = true"
     end = "\n+++\n\nWords.\n"
     base = f'{head}false\neffect = "create"{gate}{end}'

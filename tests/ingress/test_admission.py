@@ -60,13 +60,13 @@ async def entered_within(admission: Admission, asked: dict[str, Any], count: int
 
 
 async def test_unknown_clients_get_the_saved_budget_and_what_accrues_meanwhile() -> None:
-    """They get no more, however many they are."""
+    """The number of such clients makes no difference."""
     got_in, asked_s = await entered_within(Admission([]), scope(), 2000)
     assert PAGES_AT_ONCE <= got_in <= PAGES_AT_ONCE + min(MAX_WAITING, PAGES_PER_S * (WAIT_S + asked_s)) + 1
 
 
 async def test_a_form_costs_as_much_as_several_pages() -> None:
-    """The daemon has to look up the browser that sent it."""
+    """The daemon must look up the browser session of each form."""
     got_in, asked_s = await entered_within(Admission([]), scope(method="POST"), 2000)
     assert got_in <= (PAGES_AT_ONCE + PAGES_PER_S * (WAIT_S + asked_s)) / FORM + 1
 
@@ -101,8 +101,8 @@ async def test_a_request_with_the_token_of_an_open_session_is_known(field: tuple
     assert not admission.is_known(scope("/mcp", field))
 
 
-async def test_an_upload_is_delayed_and_not_ended() -> None:
-    """Ten times the saved budget takes a wait that is known beforehand."""
+async def test_an_upload_over_the_budget_is_delayed_and_not_aborted() -> None:
+    """An upload of ten times the saved budget waits for a time that is known in advance."""
     bucket = TokenBucket(rate=100.0, most=10.0)
     assert bucket.take(10, float("inf")) == 0
     wait_s = bucket.take(100, float("inf"))
@@ -122,7 +122,7 @@ async def test_unanswered_requests_of_unknown_clients_are_bounded() -> None:
     assert await entered(admission, scope(), 1) == 1
 
 
-async def test_a_client_that_has_gone_owes_no_bytes() -> None:
+async def test_a_client_that_disconnects_frees_its_reserved_bytes() -> None:
     """A hundred clients wanted to upload and went away: the next one waits only for its own bytes."""
     admission = Admission([])
     await admission.upload(int(BYTES_AT_ONCE))
@@ -140,8 +140,8 @@ async def test_a_client_that_has_gone_owes_no_bytes() -> None:
         max_size=40,
     )
 )
-def test_few_credentials_of_a_request_are_checked(fields: list[tuple[bytes, bytes]]) -> None:
-    """The bound is eight values of at most 4 KiB."""
+def test_only_a_few_credentials_of_a_request_are_checked(fields: list[tuple[bytes, bytes]]) -> None:
+    """Each check costs a hash: at most eight values of at most 4 KiB are looked up."""
     found = candidates(fields)
     assert len(found) <= 8
     assert all(0 < len(candidate) <= 4096 for candidate in found)

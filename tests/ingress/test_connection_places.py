@@ -116,7 +116,7 @@ async def at_a_door(serving: Serving, test: With) -> None:
             await test(Clients(stack, port))
 
 
-async def test_the_oldest_waiting_unknown_client_loses_its_place(
+async def test_the_oldest_waiting_unknown_client_is_disconnected_for_a_new_one(
     serving: Serving, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A further client gets the place; the log says so once."""
@@ -155,7 +155,7 @@ async def test_a_client_with_a_session_is_never_disconnected(
 
 
 async def test_a_client_without_its_session_in_a_later_request_is_unknown_again(serving: Serving) -> None:
-    """A session that was shown once keeps no place forever."""
+    """Presenting a session once must not protect a connection forever."""
 
     async def test(clients: Clients) -> None:
         (first,) = await clients.fill(_ASKING % b"known", 1)
@@ -167,7 +167,7 @@ async def test_a_client_without_its_session_in_a_later_request_is_unknown_again(
     await at_a_door(serving, test)
 
 
-async def test_clients_being_answered_are_ended_after_waiting_ones(serving: Serving) -> None:
+async def test_clients_with_a_response_in_progress_are_disconnected_last(serving: Serving) -> None:
     """They can be ended too: otherwise clients that never read their responses would take all places."""
 
     async def test(clients: Clients) -> None:
@@ -202,8 +202,8 @@ async def test_the_application_of_an_ended_connection_is_cancelled(serving: Serv
             over.set()
 
 
-async def test_few_clients_that_send_nothing_are_kept(serving: Serving) -> None:
-    """This is so even if places are free."""
+async def test_only_a_few_silent_connections_are_kept(serving: Serving) -> None:
+    """This limit applies even if there is room for more connections."""
 
     async def test(clients: Clients) -> None:
         silent = await clients.fill(b"", SILENT + 1)

@@ -58,7 +58,7 @@ async def _served(send: Any) -> AsyncIterator[socket.socket]:
 
 
 async def test_other_tasks_run_between_two_pieces_of_a_response() -> None:
-    """The whole response waits in the socket, and the client takes each piece at once: neither makes the task wait."""
+    """Reading never blocks because the whole response has arrived, so the task must yield explicitly."""
     passed: list[Message] = []
     ended = anyio.Event()
 

@@ -72,7 +72,7 @@ def test_any_bytes_decode_to_a_message_or_raise_message_error(packet: bytes) -> 
 
 
 def test_an_empty_packet_is_not_an_order() -> None:
-    """An empty packet is the end of the other side."""
+    """An empty packet means that the other side has closed the socket."""
     with pytest.raises(MessageError):
         decode_order(b"")
 

@@ -67,7 +67,7 @@ async def test_a_client_that_disconnects_is_noticed(serving: Serving, first: byt
 
 
 async def test_a_client_that_sends_too_much_ahead_is_disconnected(serving: Serving) -> None:
-    """Data that is discarded has to be read, and that is work."""
+    """Reading and discarding pipelined data costs time."""
     app = Endless()
     with anyio.fail_after(DEADLINE_S):
         async with serving(app) as port, await _asked(port, _PLAIN) as client:
@@ -107,7 +107,7 @@ class Lingering:
 
 @pytest.mark.parametrize("method", [b"GET", b"HEAD"])
 async def test_a_client_with_the_whole_response_can_send_another_request(serving: Serving, method: bytes) -> None:
-    """The application has not said yet that the response is complete; a body of many reads is not truncated."""
+    """The application has not yet reported the end of the response; the next request's body is not truncated."""
     app = Lingering()
     size = 300_000
     with anyio.fail_after(DEADLINE_S):

@@ -76,7 +76,7 @@ def connected(listener: socket.socket) -> tuple[int, socket.socket]:
 
 
 def test_a_peer_is_a_pid_and_a_start_time(listener: socket.socket) -> None:
-    """They are those of the process that called connect(2), as /proc has them."""
+    """The start time in /proc tells a process from a later one with the same pid."""
     child, accepted = connected(listener)
     with accepted:
         found = peer_of_connection(accepted)
@@ -88,7 +88,7 @@ def test_a_peer_is_a_pid_and_a_start_time(listener: socket.socket) -> None:
 
 
 def test_a_process_that_has_ended_is_no_peer(listener: socket.socket) -> None:
-    """This holds before its parent reaped it and after; the process has no start time then either."""
+    """This holds before and after its parent has reaped it."""
     child, accepted = connected(listener)
     with accepted:
         assert peer_of_connection(accepted) is not None
@@ -118,7 +118,7 @@ def test_a_lookup_without_a_free_descriptor_is_an_error(listener: socket.socket)
 
 @pytest.mark.jail
 def test_a_process_with_a_reused_pid_is_another_peer(tmp_path: Path) -> None:
-    """A connection of the earlier process has no peer any more, on a kernel that can tell (Linux 6.5)."""
+    """A connection of the earlier process then has no peer, if the kernel can tell (Linux 6.5)."""
     inside = ["unshare", *(["--user", "--map-root-user"] if os.geteuid() else []), "--pid", "--fork", "--mount-proc"]
     said = subprocess.run(
         [*inside, sys.executable, "-c", _REUSED, str(tmp_path / "s")],

@@ -30,7 +30,7 @@ from tests.launch.desk import Desk
     ],
 )
 def test_a_wrong_option_starts_nothing(desk: Desk, options: list[str], why: str) -> None:
-    """The error is one of usage, with its reason and a fix; there is no session and no agent."""
+    """The command exits with a usage error that has a reason and a fix; no session or agent is started."""
     before = len(desk.sessions())
     said = desk.aileron("launch", "claude", *options).exits(2)
     assert why in said.err
@@ -40,7 +40,7 @@ def test_a_wrong_option_starts_nothing(desk: Desk, options: list[str], why: str)
 
 
 def test_a_cell_option_without_a_cell_is_refused(desk: Desk) -> None:
-    """The settings choose no cells and there is no person to ask: the option would only seem to protect."""
+    """The settings choose no cells and nobody can be asked, so the option would only seem to protect."""
     said = desk.aileron("launch", "claude", "--read-only").exits(2)
     assert "--read-only requires --jail" in said.err
     assert not desk.record_file.exists()
@@ -48,7 +48,7 @@ def test_a_cell_option_without_a_cell_is_refused(desk: Desk) -> None:
 
 @pytest.mark.jail
 def test_explain_shows_the_cell_and_starts_nothing(desk: Desk) -> None:
-    """Data show what the agent would see, reach and be given; no session, agent or file of the agent's is made."""
+    """The output shows what the agent would see and reach; no session, agent or file is created."""
     shown = desk.path / "shown"
     shown.mkdir()
     before = len(desk.sessions())
@@ -80,14 +80,14 @@ def test_explain_is_readable_by_a_person(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("preset", HOST_PRESETS)
-def test_every_preset_is_a_list_of_hosts(preset: str) -> None:
+def test_every_preset_is_a_list_of_canonical_https_hosts(preset: str) -> None:
     """Each host is in its canonical spelling, at the port of HTTPS."""
     hosts = resolved_hosts([preset])
 
     assert [str(pattern) for pattern in parse_host_patterns(hosts)] == list(hosts)
 
 
-def test_the_presets_are_on_the_page() -> None:
+def test_the_presets_are_documented_with_their_hosts() -> None:
     """Each preset is listed with its hosts."""
     page = (Path(__file__).parents[2] / "docs" / "reference" / "cli.md").read_text(encoding="utf-8")
 

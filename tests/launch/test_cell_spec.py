@@ -38,8 +38,8 @@ def place(tmp_path: Path) -> Place:
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("secret", CREDENTIALS)
-def test_a_credential_of_the_home_is_hidden(place: Place, name: str, secret: str) -> None:
-    """A path that is not named does not exist in the cell; the project beside it is shown."""
+def test_a_credential_in_the_home_directory_is_hidden(place: Place, name: str, secret: str) -> None:
+    """Only listed paths of the home exist in the cell, such as the project beside it."""
     file = place.file(secret)
     cell = place.cell(name)
 
@@ -50,7 +50,7 @@ def test_a_credential_of_the_home_is_hidden(place: Place, name: str, secret: str
 
 @pytest.mark.parametrize("name", NAMES)
 def test_an_agent_can_write_only_its_own_settings(place: Place, name: str) -> None:
-    """The agent's module names them, and they are made if missing; other agents' settings are hidden."""
+    """The agent's module lists them, and missing ones are created; other agents' settings are hidden."""
     cell = place.cell(name)
     needs = {agent_name: agent.cell(place.environment) for agent_name, agent in AGENTS.items()}
     others = [path for agent_name, need in needs.items() if agent_name != name for path in need.directories]
@@ -64,7 +64,7 @@ def test_an_agent_can_write_only_its_own_settings(place: Place, name: str) -> No
 
 
 def test_settings_moved_by_a_variable_are_shown_there(place: Place) -> None:
-    """claude's own state then is in the folder, and no longer a file by itself."""
+    """A variable such as CLAUDE_CONFIG_DIR moves them; claude's state file then is in that folder too."""
     moved = place.home / "elsewhere"
     cell = place.cell(CLAUDE_CONFIG_DIR=str(moved))
 
@@ -74,7 +74,7 @@ def test_settings_moved_by_a_variable_are_shown_there(place: Place) -> None:
 
 
 def test_linked_settings_appear_at_their_own_path(place: Place) -> None:
-    """The source is the link's target; what a person keeps beside it is hidden."""
+    """The link's target is mounted at the link's path; other files beside the target stay hidden."""
     kept = place.home / "dotfiles" / "claude"
     kept.mkdir(parents=True)
     (place.home / ".claude").symlink_to(kept)
@@ -106,8 +106,8 @@ def test_linked_settings_are_noted(place: Place) -> None:
         ("Documents", ""),
     ],
 )
-def test_settings_linked_to_a_place_that_holds_no_settings_are_refused(place: Place, target: str, why: str) -> None:
-    """An agent may have replaced the folder that ~/.claude leads to: it is not bound writable. A link to another folder works."""
+def test_settings_linked_to_a_folder_without_settings_are_refused(place: Place, target: str, why: str) -> None:
+    """An agent may have replaced ~/.claude by a link to a folder that it wants to write. Other links work."""
     for name in (".ssh/keys", ".config/gh", "Documents", "dotfiles"):
         (place.home / name).mkdir(parents=True)
     (place.home / ".claude").symlink_to(place.home / "dotfiles" / "claude")
@@ -121,8 +121,8 @@ def test_settings_linked_to_a_place_that_holds_no_settings_are_refused(place: Pl
     assert refused.value.fix
 
 
-def test_settings_that_an_agent_in_an_earlier_cell_could_move_are_refused(place: Place) -> None:
-    """A link leads out of the folder that the agent could write; one that stays inside is the person's or harmless."""
+def test_settings_in_a_folder_that_an_earlier_cell_could_write_are_refused(place: Place) -> None:
+    """A link there that leads out of the folder may be an agent's; one that stays inside is harmless."""
     dotfiles = place.home / "dotfiles"
     (dotfiles / "one").mkdir(parents=True)
     (place.home / "Documents").mkdir()
@@ -139,7 +139,7 @@ def test_settings_that_an_agent_in_an_earlier_cell_could_move_are_refused(place:
 @pytest.mark.parametrize("agent", ["claude", "codex"])
 @pytest.mark.parametrize("is_on_the_way", [False, True])
 def test_a_project_with_the_settings_of_any_agent_is_refused(place: Place, agent: str, is_on_the_way: bool) -> None:
-    """A link to them counts too, as the agent could replace it. The folder beside it is a valid project."""
+    """An agent could edit them, or replace a link to them. The folder beside the settings is a valid project."""
     dotfiles, beside = place.home / "dotfiles", place.home / "beside"
     for path in (dotfiles, beside, place.home / "kept"):
         path.mkdir()
@@ -155,8 +155,8 @@ def test_a_project_with_the_settings_of_any_agent_is_refused(place: Place, agent
     assert refused.value.fix == "cd into the folder of one project"
 
 
-def test_a_link_in_an_agents_settings_shows_nothing_more(place: Place) -> None:
-    """The agent would choose what the next cell shows. A note names the option to use if the link is the person's."""
+def test_a_link_in_an_agents_settings_exposes_no_further_file(place: Place) -> None:
+    """Otherwise an agent could choose what its next cell shows. A note names the option for a link of the person's."""
     letter = place.file("Documents/letter.txt")
     (place.home / ".claude").mkdir()
     (place.home / ".claude" / "mine").symlink_to(letter)
@@ -170,7 +170,7 @@ def test_a_link_in_an_agents_settings_shows_nothing_more(place: Place) -> None:
 
 
 @pytest.mark.parametrize("how", ["link", "pyvenv", "program"])
-def test_programs_that_an_agent_left_in_a_project_show_nothing_more(place: Place, how: str) -> None:
+def test_programs_that_an_agent_left_in_a_project_expose_no_further_folder(place: Place, how: str) -> None:
     """Neither a link in a directory of PATH nor the path in a virtual environment shows a folder of the home."""
     private = place.home / "private"
     place.program(private / "bin" / "python3")
@@ -189,7 +189,7 @@ def test_programs_that_an_agent_left_in_a_project_show_nothing_more(place: Place
 
 
 def test_a_projects_virtual_environment_comes_with_a_known_python(place: Place) -> None:
-    """A Python that pyenv or uv installed is no secret, and the environment does not work without it."""
+    """A Python installed by pyenv or uv is no secret, and the environment does not work without it."""
     python = place.program(place.home / ".pyenv" / "versions" / "3.11" / "bin" / "python3")
     scripts = place.project / ".venv" / "bin"
     scripts.mkdir(parents=True)
@@ -211,7 +211,7 @@ ENVIRONMENTS = [
 
 @pytest.mark.parametrize(("name", "python"), ENVIRONMENTS)
 def test_a_projects_environment_works_without_being_in_path(place: Place, name: str, python: str) -> None:
-    """The cell has the Python that its link or pyvenv.cfg names; a tool would find it broken and replace it otherwise."""
+    """The cell shows the Python that its link or pyvenv.cfg names; otherwise a tool would replace the environment."""
     program = place.program(place.home / python)
     scripts = place.project / name / "bin"
     scripts.mkdir(parents=True)
@@ -226,8 +226,8 @@ def test_a_projects_environment_works_without_being_in_path(place: Place, name: 
     assert [note for note in cell.notes if "not shown" in note] == []
 
 
-def test_an_environment_gets_the_persons_links_on_its_way(place: Place) -> None:
-    """A link such as ~/python3, which leads to a Python that uv installed, is in the cell, and no file beside it."""
+def test_an_environment_gets_the_persons_links_that_lead_to_its_python(place: Place) -> None:
+    """A link such as ~/python3 to a Python of uv's is shown, without the files beside it."""
     program = place.program(place.home / ".local/share/uv/python/cpython-3.12/bin/python3.12")
     (place.home / "python3").symlink_to(program)
     scripts = place.project / ".venv" / "bin"
@@ -255,7 +255,7 @@ def test_an_environment_kept_elsewhere_gets_its_python(place: Place) -> None:
 
 
 def test_pythons_installed_by_uv_are_shown_if_uv_is(place: Place) -> None:
-    """Variables may move them: uv would install another Python for each session without them."""
+    """Otherwise uv would install another Python in each session. Variables can move their folder."""
     moved = place.program(place.home / "pythons" / "cpython-3.12" / "bin" / "python3.12")
     data = place.program(place.home / "data" / "uv" / "python" / "cpython-3.12" / "bin" / "python3.12")
     assert place.shows(place.cell(UV_PYTHON_INSTALL_DIR=str(place.home / "pythons")), moved) == "nothing"
@@ -309,8 +309,8 @@ def lay(place: Place, where: str, target: Path) -> None:
     "target",
     [".ssh", ".config", ".aws/x", "dotfiles/ssh", "backup/.gnupg", "app/.env.local", "keys/id_ed25519", "", ".aileron"],
 )
-def test_no_place_of_credentials_is_recommended(place: Place, where: str, target: str) -> None:
-    """An agent made the link to have a person show it. The note names it without an option; other places get the option."""
+def test_no_note_recommends_to_show_a_folder_with_credentials(place: Place, where: str, target: str) -> None:
+    """An agent may have made the link so that the person exposes its target. Other folders get the option."""
     for name in (".config/gh", "dotfiles/ssh", "documents"):
         (place.home / name).mkdir(parents=True)
     (place.home / ".ssh").symlink_to(place.home / "dotfiles" / "ssh")
@@ -323,7 +323,7 @@ def test_no_place_of_credentials_is_recommended(place: Place, where: str, target
 
 @pytest.mark.abuse_case("CP6")
 @pytest.mark.parametrize("where", ["settings", "project", "pyvenv", "git"])
-def test_a_place_without_credentials_is_recommended(place: Place, where: str) -> None:
+def test_a_note_recommends_to_show_a_folder_without_credentials(place: Place, where: str) -> None:
     """The note quotes the folder's name for a shell."""
     documents = place.home / "my documents"
     documents.mkdir()
@@ -333,8 +333,8 @@ def test_a_place_without_credentials_is_recommended(place: Place, where: str) ->
 
 
 @pytest.mark.parametrize("how", ["in PATH", "PATH", "through", "pyvenv", "VIRTUAL_ENV", "PYENV_ROOT", ".pyenv"])
-def test_programs_that_an_agent_left_in_an_earlier_project_show_nothing_more(place: Place, how: str) -> None:
-    """Any link that leads out of it is ignored. If no agent was in a cell there, the link is the person's and is followed."""
+def test_programs_that_an_agent_left_in_an_earlier_project_expose_nothing(place: Place, how: str) -> None:
+    """A link out of that project is ignored, unless no agent was in a cell there: then it is the person's own."""
     private, other = place.home / "private", place.home / "other"
     tool = place.program(private / "bin" / "tool")
     (private / "lib").mkdir()
@@ -367,7 +367,7 @@ def test_programs_that_an_agent_left_in_an_earlier_project_show_nothing_more(pla
 
 @pytest.mark.parametrize("folder", ["project", "home"])
 def test_a_fifo_in_place_of_a_file_does_not_block_the_launch(place: Place, folder: str) -> None:
-    """An agent made pyvenv.cfg a FIFO. A regular file there is read."""
+    """An agent replaced pyvenv.cfg by a FIFO; opening it would wait for a writer."""
     python = place.program(place.home / ".pyenv" / "versions" / "3.11" / "bin" / "python3")
     scripts = (place.project if folder == "project" else place.home) / "environment" / "bin"
     scripts.mkdir(parents=True)
@@ -385,7 +385,7 @@ def test_a_fifo_in_place_of_a_file_does_not_block_the_launch(place: Place, folde
 
 
 def test_a_key_that_the_gateway_has_is_not_in_the_cell(place: Place) -> None:
-    """Neither the variable nor the file is there; without the gateway's key, both are there."""
+    """The cell has neither the variable nor the file with the key; without a gateway key it has both."""
     file = place.file(".codex/auth.json", "{}")
     variables = {"OPENAI_API_KEY": "sk-mine", "CODEX_API_KEY": "sk-mine"}
     kept = place.cell("codex", kept=frozenset({"openai"}), variables=variables)
@@ -415,7 +415,7 @@ KEY_FILES: dict[str, tuple[str, Callable[[list[str]], str]]] = {
 
 @pytest.mark.parametrize("name", KEY_FILES)
 def test_a_file_of_keys_that_the_gateway_has_is_not_in_the_cell(place: Place, name: str) -> None:
-    """The gateway must have all of them: with another key the file is shown with a note, and with none it is needed."""
+    """The file is hidden only if the gateway has all of its keys, as the agent needs the others."""
     path, written = KEY_FILES[name]
     both = frozenset({"anthropic", "openai"})
 
@@ -438,7 +438,7 @@ def test_a_file_of_keys_that_the_gateway_has_is_not_in_the_cell(place: Place, na
 @pytest.mark.parametrize("name", KEY_FILES)
 @pytest.mark.parametrize("text", ["{", "- sk-anthropic", "&a {x: *a}"])
 def test_an_unreadable_file_of_keys_is_not_in_the_cell(place: Place, name: str, text: str) -> None:
-    """The file may hold a key that the vault has. Without a key in the vault the agent gets the file."""
+    """The file may contain a key that the vault has too. If the vault has none, the agent gets the file."""
     file = place.file(KEY_FILES[name][0], text)
     kept = place.cell(name, kept=frozenset({"anthropic"}))
 
@@ -460,7 +460,7 @@ def test_an_unreadable_file_of_keys_is_not_in_the_cell(place: Place, name: str, 
 def test_a_key_for_another_address_stays_with_the_agent(
     place: Place, name: str, file: str, variables: dict[str, str]
 ) -> None:
-    """The gateway adds its key only to what passes it. Requests to an address that a person chose need the agent's own key."""
+    """The gateway adds its key only to requests that pass through it, not to an address that the person chose."""
     path = place.file(file, "{}" if name == "codex" else KEY_FILES.get(name, KEY_FILES["pi"])[1](["anthropic"]))
     kept = frozenset({"openai" if name == "codex" else "anthropic"})
     key = "OPENAI_API_KEY" if name == "codex" else "ANTHROPIC_API_KEY"
@@ -476,7 +476,7 @@ def test_a_key_for_another_address_stays_with_the_agent(
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_tokens_placeholder_is_the_same_for_every_session(place: Place, name: str) -> None:
-    """The token of a session is nowhere in a cell."""
+    """The cell never contains the session's real token."""
     cell = place.cell(name, kept=frozenset({"anthropic", "openai"}), AILERON_SESSION_TOKEN="ail_" + "t" * 43)
 
     assert cell.environment["AILERON_SESSION_TOKEN"] == CELL_PLACEHOLDER
@@ -494,7 +494,7 @@ def test_the_tokens_placeholder_is_the_same_for_every_session(place: Place, name
      "GITHUB_TOKEN", "NPM_TOKEN", "GH_TOKEN", "AILERON_VAULT_PASSPHRASE", "DATABASE_URL", "HTTP_PROXY", "LD_PRELOAD"],
 )  # fmt: skip
 def test_an_unlisted_variable_is_not_passed(place: Place, name: str) -> None:
-    """Variables of the lists and the agent's own are passed."""
+    """Only variables of the allowlists and the agent's own are passed."""
     cell = place.cell(
         variables={
             name: "canary",
@@ -558,7 +558,7 @@ PASSED = {
 @pytest.mark.abuse_case("CP7")
 @pytest.mark.parametrize("name", HELD_BACK)
 def test_a_variable_with_a_credential_or_code_is_not_passed(place: Place, name: str) -> None:
-    """The name may start like the agent's own, or be in a list. --allow-env passes the variable, without a note."""
+    """The name may be on a list, or start like the agent's own. --allow-env passes the variable, without a note."""
     given = {name: HELD_BACK[name]}
     cell = place.cell(variables=given)
     allowed = place.cell(options=CellOptions(allow_env=(name,)), variables=given)
@@ -572,7 +572,7 @@ def test_a_variable_with_a_credential_or_code_is_not_passed(place: Place, name: 
     ] == []
 
 
-def test_an_agents_variables_are_passed_and_held_back_ones_are_noted(place: Place) -> None:
+def test_an_agents_variables_are_passed_and_withheld_ones_are_noted(place: Place) -> None:
     """Numbers and switches pass even if named after tokens or keys, and so does the agent's own key; notes have no values."""
     cell = place.cell(variables=PASSED, ANTHROPIC_API_KEY="sk-ant-0123456789abcdef0123")
     held = place.cell(ANTHROPIC_CUSTOM_HEADERS="X-Key: 12345", GITHUB_TOKEN="t")
@@ -585,7 +585,7 @@ def test_an_agents_variables_are_passed_and_held_back_ones_are_noted(place: Plac
 
 
 def test_an_allowed_variable_is_passed(place: Place) -> None:
-    """Variables that lead out of the cell, and Aileron's own, are refused with a note."""
+    """Variables that lead out of the cell and Aileron's own are refused with a note, even if allowed."""
     given = {"GITHUB_TOKEN": "t", "SSH_AUTH_SOCK": "/tmp/agent", "AILERON_VAULT_PASSPHRASE": "p"}
     cell = place.cell(options=CellOptions(allow_env=(*given, "UNSET")), variables=given)
 
@@ -596,8 +596,8 @@ def test_an_allowed_variable_is_passed(place: Place) -> None:
     assert "UNSET is not set, so there is nothing to pass" in cell.notes
 
 
-def test_the_way_out_is_a_proxy_that_excepts_loopback(place: Place) -> None:
-    """The person's own proxy settings do not count."""
+def test_the_proxy_variables_point_to_the_cells_proxy_except_for_loopback(place: Place) -> None:
+    """They replace the person's own proxy settings."""
     cell = place.cell(HTTPS_PROXY="http://proxy.corp:8080", NO_PROXY="corp")
 
     assert cell.environment["HTTPS_PROXY"] == cell.environment["https_proxy"] == "http://127.0.0.1:3128"
@@ -610,8 +610,8 @@ def test_the_way_out_is_a_proxy_that_excepts_loopback(place: Place) -> None:
     }
 
 
-def test_codex_makes_no_sandbox_in_a_cell(place: Place) -> None:
-    """codex cannot make one. The option for it comes before the person's, which wins, and a note tells the person."""
+def test_codex_is_told_not_to_make_its_own_sandbox_in_a_cell(place: Place) -> None:
+    """A cell allows no nested sandbox. A note tells the person; an option of theirs comes later, and wins."""
     cell = place.cell("codex")
     at = cell.arguments.index('sandbox_mode="danger-full-access"')
 
@@ -621,8 +621,8 @@ def test_codex_makes_no_sandbox_in_a_cell(place: Place) -> None:
 
 
 @pytest.mark.parametrize("option", ["--dangerously-skip-permissions", "--permission-mode=plan"])
-def test_a_claude_that_would_ask_is_noted(place: Place, option: str) -> None:
-    """A note names the option that leaves decisions to the cell if claude cannot ask. Aileron never sets it; given, no note."""
+def test_a_non_interactive_claude_that_would_ask_is_noted(place: Place, option: str) -> None:
+    """The note names the option that leaves decisions to the cell, which Aileron never sets itself."""
     cell = place.cell(arguments=("-p", "x"))
 
     assert [note for note in cell.notes if note.endswith("-- --dangerously-skip-permissions")]
@@ -635,7 +635,7 @@ def test_a_claude_that_would_ask_is_noted(place: Place, option: str) -> None:
 
 
 def test_a_program_in_the_home_comes_with_its_packages(place: Place) -> None:
-    """A link in PATH leads to a package: the packages around it are shown read-only, and no other folder."""
+    """PATH has a link to the program; the packages around its target are shown read-only, and no other folder."""
     target = place.program(place.home / "lib" / "node_modules" / "@x" / "agent" / "bin" / "agent.js")
     (place.bin / "claude").unlink()
     (place.bin / "claude").symlink_to(target)
@@ -648,7 +648,7 @@ def test_a_program_in_the_home_comes_with_its_packages(place: Place) -> None:
 
 
 def test_a_program_outside_path_is_shown(place: Place) -> None:
-    """`--program` names it."""
+    """The person names it by `--program`."""
     cell = place.cell(program=place.program(place.home / "build" / "claude"))
 
     assert place.shows(cell, cell.program) == "read-only"
@@ -670,7 +670,7 @@ def test_a_program_outside_path_is_shown(place: Place) -> None:
 def test_a_toolchain_is_shown_without_its_credentials(
     place: Place, directory: str, there: list[str], not_there: list[str]
 ) -> None:
-    """Each entry of the table shows what runs; a toolchain that is not in PATH shows nothing."""
+    """Every toolchain of the table shows its programs only if it is in PATH."""
     for name in (*there, *not_there):
         place.file(f"{name}/file" if "." not in name.rpartition("/")[2] else name)
     place.program(place.home / directory / "tool")
@@ -697,7 +697,7 @@ def test_a_python_environment_comes_with_its_python(place: Place) -> None:
 
 
 def test_path_shows_no_home_and_no_credentials(place: Place) -> None:
-    """PATH may name anything: a home is never shown whole, and a place of credentials only by an option with its own name."""
+    """A home in PATH is never shown whole, and a folder of credentials only by an option that names it."""
     place.program(place.home / ".ssh" / "bin" / "tool")
     cell = place.cell(PATH=f"{place.home}:{place.home}/.ssh/bin:{place.aileron}:{place.environment['PATH']}")
 
@@ -743,8 +743,8 @@ def test_an_overlay_makes_the_project_itself_read_only(place: Place) -> None:
     assert cell.roots[0] == (str(place.project), ())
 
 
-def test_everything_writable_is_compared_afterwards(place: Place) -> None:
-    """The project comes first; of the agent's own files only those that can execute, by globs below its folder."""
+def test_every_writable_folder_is_compared_after_the_session(place: Place) -> None:
+    """The project comes first. Of the agent's own settings, only files that can execute code are compared."""
     (place.home / "out").mkdir()
     cell = place.cell(options=CellOptions(allow_write=(f"{place.home}/out",)))
     roots = dict(cell.roots)
@@ -806,7 +806,7 @@ def test_a_project_that_contains_ailerons_home_is_refused(place: Place) -> None:
         place.cell()
 
 
-def test_a_repository_that_begins_above_the_folder_is_named(place: Place) -> None:
+def test_a_repository_that_begins_above_the_project_is_noted(place: Place) -> None:
     """The note names the option that shows it; with that option there is no note."""
     (place.home / "src" / ".git").mkdir()
     option = f"--allow-write {place.home}/src"
@@ -824,8 +824,8 @@ def git(*words: str, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["worktree", "submodule"])
-def test_a_worktree_names_its_repository(place: Place, kind: str) -> None:
-    """A submodule does too. The folder named is the common directory, which contains the worktree's own."""
+def test_a_worktrees_repository_is_noted(place: Place, kind: str) -> None:
+    """The note names the common directory, which contains the worktree's own. Submodules are treated alike."""
     main, module = place.home / "main", place.home / "module"
     for made in (main, module):
         made.mkdir()
@@ -847,8 +847,8 @@ def test_a_worktree_names_its_repository(place: Place, kind: str) -> None:
     assert [note for note in place.cell(folder=folder).notes if "git" in note] == []
 
 
-def test_a_repository_that_only_the_project_names_is_doubted(place: Place) -> None:
-    """An agent can write that file to have a person show another repository of theirs, which would not name this folder."""
+def test_a_repository_that_does_not_name_the_project_back_is_doubted(place: Place) -> None:
+    """An agent can write a .git file that names another repository, to have the person expose it."""
     other = place.home / "other"
     other.mkdir()
     git("init", "-q", folder=other)
@@ -863,7 +863,7 @@ def test_a_repository_that_only_the_project_names_is_doubted(place: Place) -> No
 
 
 def test_options_show_more_folders(place: Place) -> None:
-    """A folder is shown to be read or to be written; an option with a link means its target."""
+    """A folder is shown read-only or writable; a link as option means its target."""
     read, write = place.home / "data", place.home / "out"
     read.mkdir()
     write.mkdir()
@@ -876,7 +876,7 @@ def test_options_show_more_folders(place: Place) -> None:
 
 
 def test_a_part_of_a_project_can_be_made_read_only(place: Place) -> None:
-    """The deeper path wins."""
+    """The option for the deeper path takes precedence."""
     (place.project / "vendor").mkdir()
     cell = place.cell(options=CellOptions(allow_read=(str(place.project / "vendor"),)))
 
@@ -886,7 +886,7 @@ def test_a_part_of_a_project_can_be_made_read_only(place: Place) -> None:
 
 @pytest.mark.parametrize("writable", [False, True])
 def test_no_option_shows_ailerons_home(place: Place, writable: bool) -> None:
-    """Options with the home itself, with a folder in it, and with one that contains it are refused."""
+    """The home, a folder inside it and one around it are all refused."""
     place.file(".aileron/run/x")
     for path in (place.aileron, place.aileron / "run", place.home, place.root):
         option = CellOptions(allow_write=(str(path),)) if writable else CellOptions(allow_read=(str(path),))
@@ -895,13 +895,13 @@ def test_no_option_shows_ailerons_home(place: Place, writable: bool) -> None:
 
 
 def test_a_missing_path_is_refused(place: Place) -> None:
-    """The path is not created."""
+    """The launch does not create the path."""
     with pytest.raises(CellRefused, match="no such file"):
         place.cell(options=CellOptions(allow_read=(f"{place.home}/nothing",)))
 
 
-def test_a_place_of_credentials_is_shown_only_by_its_own_name(place: Place) -> None:
-    """A warning says so loudly; an option for a folder around it shows everything but it."""
+def test_a_folder_of_credentials_is_shown_only_if_named_itself(place: Place) -> None:
+    """A prominent warning says so; an option for a folder around it masks it."""
     key = place.file(".config/gh/hosts.yml")
     other = place.file(".config/tool/settings")
     named = place.cell(options=CellOptions(allow_read=(str(key.parent),)))
@@ -915,7 +915,7 @@ def test_a_place_of_credentials_is_shown_only_by_its_own_name(place: Place) -> N
 
 
 def test_credentials_behind_a_link_are_masked_at_their_target(place: Place) -> None:
-    """A person may keep ~/.ssh in a repository of their own, and allow that."""
+    """~/.ssh may be a link into a repository that the person allows."""
     key = place.file("dotfiles/ssh/id_ed25519")
     (place.home / ".ssh").symlink_to(key.parent)
     cell = place.cell(options=CellOptions(allow_read=(f"{place.home}/dotfiles",)))
@@ -935,7 +935,7 @@ def test_every_place_of_credentials_is_masked_in_an_allowed_folder(place: Place,
 
 
 def test_certificates_named_by_a_variable_are_shown(place: Place) -> None:
-    """Every connection would fail otherwise."""
+    """TLS connections would fail without them."""
     bundle = place.file("certificates/ca.pem")
     cell = place.cell(SSL_CERT_FILE=str(bundle))
 
@@ -946,7 +946,7 @@ def test_certificates_named_by_a_variable_are_shown(place: Place) -> None:
 @pytest.mark.parametrize("variable", ["SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS"])
 @pytest.mark.parametrize("what", ["file", "folder", "link to a file", "link to a folder"])
 def test_certificates_in_the_home_must_be_files_and_no_links(place: Place, variable: str, what: str) -> None:
-    """A folder or link there could be an agent's, and would choose what is shown. A note names the option that allows it."""
+    """An agent could have made a link or folder there to choose what is shown. A note names the option to allow it."""
     letter = place.file("Documents/letter.txt")
     named = place.home / "other" / "ca"
     named.parent.mkdir()
@@ -983,7 +983,7 @@ def test_a_certificate_folder_outside_the_home_is_shown_by_its_variable(place: P
 
 
 def test_git_has_the_persons_name_and_no_credentials(place: Place) -> None:
-    """The settings are written anew from harmless ones."""
+    """The cell gets a new configuration with only the person's harmless settings."""
     cell = place.cell(
         git_settings={"user.name": "Mira", "credential.helper": "store", "core.sshcommand": "x", "alias.x": "!y"}
     )
@@ -1011,7 +1011,7 @@ def test_git_ignores_in_a_cell_what_it_ignores_outside(place: Place, how: str, n
 
 @pytest.mark.parametrize("how", ["link", "configuration", "credentials", "too long"])
 def test_a_file_of_git_that_an_agent_can_choose_is_not_shown(place: Place, how: str) -> None:
-    """An agent in an earlier cell could write such a link or configuration; elsewhere it is the person's."""
+    """An agent in an earlier cell could write the link or setting that names it; elsewhere it is the person's."""
     letter = place.file(".ssh/id" if how == "credentials" else "letter", "x" * (70_000 if how == "too long" else 7))
     dotfiles = place.home / "dotfiles"
     dotfiles.mkdir()
@@ -1029,7 +1029,7 @@ def test_a_file_of_git_that_an_agent_can_choose_is_not_shown(place: Place, how: 
 
 
 def test_no_path_is_bound_twice(place: Place) -> None:
-    """Each bind changes something: wider paths come first."""
+    """Redundant mounts are dropped, and wider paths come first."""
     cell = place.cell(PATH=f"{place.bin}:{place.bin}:{place.environment['PATH']}")
     targets = [bind.target for bind in cell.policy.binds]
 
@@ -1038,8 +1038,8 @@ def test_no_path_is_bound_twice(place: Place) -> None:
     assert all(os.path.realpath(bind.source) == bind.source for bind in cell.policy.binds)
 
 
-def test_names_of_one_folder_are_resolved_like_single_ones(tmp_path: Path) -> None:
-    """A file, a link, a name below a link, a circle of links and a missing name lead where the system resolves them."""
+def test_resolving_many_names_of_a_folder_gives_the_same_paths_as_one_by_one(tmp_path: Path) -> None:
+    """The names are a file, a link, a path below a link, a cycle of links, and a missing one."""
     home = tmp_path.resolve() / "home"
     (home / "real" / "below").mkdir(parents=True)
     (home / "linked").symlink_to("real")

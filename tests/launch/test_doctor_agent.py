@@ -15,7 +15,7 @@ def states(said: Said) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_all_four_checks_pass_for_every_agent(desk: Desk, name: str) -> None:
-    """The tools are named; the agent itself was started only for its version; the session of the check has ended."""
+    """The tools are listed. The agent itself runs only with `--version`, and the session of the check has ended."""
     said = desk.aileron("doctor", name, "--json", STAND_IN="version")
     found = {check["name"]: check["found"] for check in said.json["checks"]}
     session = desk.sessions()[0]
@@ -46,8 +46,8 @@ def test_doctor_stops_at_an_agent_that_does_not_start(desk: Desk) -> None:
     assert "ended with 4" in said.json["checks"][0]["found"]
 
 
-def test_an_address_of_the_persons_is_noted(desk: Desk) -> None:
-    """The note is no failure."""
+def test_a_model_address_set_by_the_person_is_noted(desk: Desk) -> None:
+    """Such an address bypasses the gateway, but that is no failure."""
     said = desk.aileron(
         "doctor", "claude", "--json", STAND_IN="version", ANTHROPIC_BASE_URL="https://proxy.example.com"
     ).exits(0)
@@ -55,7 +55,7 @@ def test_an_address_of_the_persons_is_noted(desk: Desk) -> None:
 
 
 def test_a_locked_vault_is_noted(desk: Desk) -> None:
-    """The actions work without it and the model does not; there is no note while the vault is open."""
+    """Actions work while it is locked, but requests to the model do not."""
     desk.daemon.unlock()
     before = desk.aileron("doctor", "claude", "--json", STAND_IN="version")
     desk.daemon.must("POST", "/v1/vault/lock")
@@ -82,6 +82,6 @@ def test_a_person_sees_one_line_per_check(desk: Desk) -> None:
 
 
 def test_a_program_requires_a_known_agent(desk: Desk) -> None:
-    """Both commands are wrong usage."""
+    """`doctor --program` without an agent, and an unknown agent, are usage errors."""
     assert desk.aileron("doctor", "--program", "/bin/true").code == 2
     assert desk.aileron("doctor", "emacs").code == 2

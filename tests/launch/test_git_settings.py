@@ -26,7 +26,7 @@ SETTINGS = """\
 """
 
 
-def test_settings_are_those_that_git_reads(tmp_path: Path) -> None:
+def test_the_copied_settings_are_those_that_git_itself_reads(tmp_path: Path) -> None:
     """Included files count; settings that execute or log in are dropped, and none of their commands runs."""
     (tmp_path / ".gitconfig").write_text(SETTINGS)
     (tmp_path / "more").write_text("[init]\n\tdefaultBranch = trunk\n[core]\n\tsshCommand = x\n")
@@ -59,7 +59,7 @@ def test_settings_are_those_that_git_reads(tmp_path: Path) -> None:
 def test_conditional_settings_are_those_of_a_repository_there(
     tmp_path: Path, condition: str, is_included: bool
 ) -> None:
-    """The settings match those of git in a repository there, except conditions on a branch, which an agent chooses."""
+    """Conditions on the folder count as in git; one on the branch does not, because an agent chooses the branch."""
     project = tmp_path / "work" / "app"
     project.mkdir(parents=True)
     (tmp_path / ".gitconfig").write_text(f'[user]\n\temail = me\n[includeIf "{condition}"]\n\tpath = for-work\n')
@@ -80,7 +80,7 @@ def test_conditional_settings_are_those_of_a_repository_there(
 
 
 def test_a_git_that_an_agent_left_in_path_does_not_run(tmp_path: Path) -> None:
-    """The planted git would run outside the cell, before there is one."""
+    """The launcher calls git outside of any cell, so a planted program would run with all of the person's rights."""
     planted = tmp_path / "git"
     planted.write_text(f"#!/bin/sh\ntouch {tmp_path}/executed\n")
     planted.chmod(0o755)
@@ -93,7 +93,7 @@ def test_a_git_that_an_agent_left_in_path_does_not_run(tmp_path: Path) -> None:
 
 @given(name=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\r"), max_size=60))
 def test_a_user_name_cannot_add_another_setting(name: str) -> None:
-    """The name stays in its line, whatever characters it has."""
+    """Line breaks and quotes in the name stay inside its value."""
     cleaned = cleaned_settings({"user.name": name}).decode()
 
     assert cleaned.count("\n") == 2

@@ -33,7 +33,7 @@ def look(desk: Desk, script: str, *options: str, agent: str = "claude", **enviro
 
 @pytest.mark.parametrize("name", NAMES)
 def test_an_agent_in_a_cell_has_a_session_without_its_token(desk: Desk, name: str) -> None:
-    """The session is a cell's and ends with the agent's exit code; the agent gets only the placeholder."""
+    """The agent gets only a placeholder; the session ends with the agent's exit code."""
     program = desk.path / "agent"
     program.write_text("#!/bin/sh\nenv\nexit 7\n")
     program.chmod(0o755)
@@ -49,7 +49,7 @@ def test_an_agent_in_a_cell_has_a_session_without_its_token(desk: Desk, name: st
 
 @pytest.mark.parametrize("name", NAMES)
 def test_tools_can_be_injected_into_the_requests_of_a_cell(desk: Desk, name: str) -> None:
-    """The connection identifies the session, so no address names it. A base URL of the person's is refused."""
+    """The connection identifies the session, so the address needs no token. A base URL of the person's is refused."""
     program = _shell(desk, 'env; printf "%s\\n" "$@"')
     said = desk.aileron("launch", name, "--jail", "--inject", "--program", program).exits(0)
     assert desk.sessions()[0]["inject"] is True
@@ -74,7 +74,7 @@ def test_the_home_shows_only_the_agents_files(desk: Desk) -> None:
 
 
 def test_ailerons_home_in_a_cell_has_only_sockets(desk: Desk) -> None:
-    """Vault and ledger are not in it, and the path outside shows no entry."""
+    """Vault and ledger are not there, and the path of the real home is empty."""
     found = look(desk, f'find "$AILERON_HOME" -type f; find "$AILERON_HOME" -type s; ls {desk.daemon.path} || true')
 
     assert sorted(found.split()) == ["/run/aileron/run/agent.sock", "/run/aileron/run/mcp.sock"]
@@ -92,7 +92,7 @@ def test_a_project_is_writable_unless_it_is_read_only(desk: Desk) -> None:
 
 
 def test_a_socket_in_the_project_reaches_no_program_outside(desk: Desk) -> None:
-    """The kernel lists no path for a socket bound by a relative name or renamed; outside a cell both accept connections."""
+    """/proc has no path for a socket with a relative or changed name, so it is hard to find. Outside, both connect."""
     script = (
         "import socket\n"
         "for name in ('relative.sock', 'renamed.sock'):\n"
@@ -116,7 +116,7 @@ def test_a_socket_in_the_project_reaches_no_program_outside(desk: Desk) -> None:
 
 
 def test_a_cell_leaves_half_of_inotify_to_the_person(desk: Desk) -> None:
-    """A cell takes at most half of the instances: the person's editor still sees changes."""
+    """Inotify instances are counted per user, so an agent could otherwise blind the person's editor."""
     most = int(Path("/proc/sys/fs/inotify/max_user_instances").read_text())
     script = (
         f"import ctypes\nlibc = ctypes.CDLL(None)\nprint(sum(libc.inotify_init1(0) >= 0 for _ in range({most} + 8)))\n"
@@ -126,7 +126,7 @@ def test_a_cell_leaves_half_of_inotify_to_the_person(desk: Desk) -> None:
 
 
 def test_a_project_works_as_it_does_outside(desk: Desk) -> None:
-    """The environment has its Python, git ignores the same files as outside, and the machine's name has an address."""
+    """The virtual environment has its Python, git ignores the same files, and the machine's name resolves."""
     person = desk.path / "person"
     python = person / ".local/share/uv/python/cpython-3/bin/python3"
     for path, text in ((python, ""), (person / ".config/git/ignore", "*.local\n"), (desk.folder / "env.local", "")):
@@ -195,7 +195,7 @@ def test_the_agents_own_files_are_made_and_kept(desk: Desk) -> None:
 
 
 def test_the_registered_server_answers_in_a_cell(desk: Desk) -> None:
-    """The registered command and environment start it; the daemon knows the session by the door of the connection."""
+    """The agent's configuration starts it as outside; the daemon knows the session by the cell's socket."""
     desk.daemon.install_probe()
     desk.daemon.add_probe_action("give_back", "text:string", name="give-back")
     desk.daemon.add_probe_action("give_back", "text:string", name="not-selected")
@@ -222,7 +222,7 @@ def test_the_registered_server_answers_in_a_cell(desk: Desk) -> None:
 
 
 def test_an_action_can_be_run_by_command_in_a_cell(desk: Desk) -> None:
-    """`aileron run` enters at the cell's own door, so the run belongs to the session."""
+    """`aileron run` uses the cell's own socket, so the run belongs to its session."""
     desk.daemon.install_probe()
     desk.daemon.add_probe_action("give_back", "text:string", name="by-command")
     desk.daemon.unlock()
@@ -234,7 +234,7 @@ def test_an_action_can_be_run_by_command_in_a_cell(desk: Desk) -> None:
 
 
 def test_an_agents_commands_work_in_a_cell(desk: Desk) -> None:
-    """The commands show only the session's actions, and the status; outside, as the control, `action list` has all actions."""
+    """`action list` shows only the session's actions; outside, as a control, it shows all."""
     desk.daemon.install_probe()
     for name in ("give-back", "not-selected"):
         desk.daemon.add_probe_action("give_back", "text:string", name=name)
@@ -266,7 +266,7 @@ def test_an_agents_commands_work_in_a_cell(desk: Desk) -> None:
     ],
 )
 def test_commands_of_the_person_are_refused_in_a_cell(desk: Desk, named: str, more: str) -> None:
-    """An error with its fix comes before any question, read or start; `--help` still works."""
+    """The error with a fix comes before any prompt, file or daemon start; `--help` still works."""
     command = f"{sys.executable} -m aileron {named} {more}"
     found = look(desk, f"{command} 2>&1; echo code $?; {command} --help")
     error, why, fix, code, *usage = found.strip().splitlines()
@@ -278,8 +278,8 @@ def test_commands_of_the_person_are_refused_in_a_cell(desk: Desk, named: str, mo
     assert any(line.strip().startswith(f"Usage: aileron {named}") for line in usage)
 
 
-def test_no_question_is_asked_at_a_terminal_in_a_cell(desk: Desk) -> None:
-    """A person would type the passphrase to the agent there: a waiting run says so, and where to decide."""
+def test_no_approval_is_prompted_for_at_a_terminal_in_a_cell(desk: Desk) -> None:
+    """The person would type the passphrase to the agent: the command says where to decide instead."""
     desk.daemon.install_probe()
     desk.daemon.add_probe_action("give_back", "text:string", name="gated", gated=True)
     command = f"{sys.executable} -m aileron run gated text=x"
@@ -292,7 +292,7 @@ def test_no_question_is_asked_at_a_terminal_in_a_cell(desk: Desk) -> None:
 
 
 def test_settings_apply_to_every_cell(tmp_path: Path) -> None:
-    """The settings also choose a cell where the command does not say."""
+    """A setting can also make launches use a cell without an option."""
     shown = tmp_path / "shown"
     shown.mkdir()
     (shown / "file").write_text("there\n")
@@ -340,7 +340,7 @@ NEEDLESS = {
 
 
 def test_an_agent_in_a_cell_does_not_wait_for_later_imports(desk: Desk) -> None:
-    """Modules that read changes load after its end; those that only a terminal or an overlay needs never load."""
+    """Modules that list changes load after its end; those for a terminal or an overlay only if needed."""
     program = [sys.executable, "-X", "importtime", "-m", "aileron"]
     command = Command(desk.daemon.path, folder=str(desk.folder), program=program)
     agent = _shell(desk, "echo the agent is here >&2")

@@ -61,8 +61,8 @@ def test_a_token_works_until_the_agent_ends(desk: Desk) -> None:
     assert after.body["error"]["class"] == "unauthorized"
 
 
-def test_an_agent_reaches_the_registered_server(desk: Desk) -> None:
-    """The agent uses exactly the registered command and environment."""
+def test_an_agent_gets_tools_from_the_registered_mcp_server(desk: Desk) -> None:
+    """The agent starts the server with exactly the registered command and environment."""
     desk.aileron("launch", "opencode", STAND_IN="mcp")
     initialized, listed = desk.record["mcp"]
 
@@ -119,7 +119,7 @@ def test_no_secret_of_ailerons_is_in_the_agents_environment(desk: Desk) -> None:
 
 @pytest.mark.abuse_case("A24")
 def test_no_file_of_the_person_is_touched(desk: Desk) -> None:
-    """This holds for agents without an option for everything, and if two run at once."""
+    """Every agent has a configuration of the person's beforehand, and two launches of one agent run at once."""
     person = desk.path / "person"
     for file in (".codex/config.toml", ".pi/agent/models.json", ".pi/agent/mcp.json", ".config/goose/config.yaml"):
         (person / file).parent.mkdir(parents=True, exist_ok=True)
@@ -194,7 +194,7 @@ def test_ctrl_z_stops_agent_and_launcher_and_fg_continues_both(desk: Desk) -> No
 
 
 def test_an_agent_that_the_shell_continued_is_not_continued_again(desk: Desk) -> None:
-    """A second SIGCONT would make it draw its screen twice, over itself."""
+    """A second SIGCONT would make the agent redraw its screen over itself."""
     launch = f"{sys.executable} -m aileron launch claude"
     shell = Command(desk.daemon.path, program=["bash", "--norc", "--noprofile", "--noediting", "-i"])
     said = shell.at_terminal(
@@ -214,7 +214,7 @@ def test_an_agent_that_the_shell_continued_is_not_continued_again(desk: Desk) ->
 
 
 def test_an_agent_that_stopped_alone_is_continued_by_the_launcher(desk: Desk) -> None:
-    """Only the launcher gets SIGCONT here."""
+    """SIGCONT is sent only to the launcher, which passes it on."""
     with desk.start("launch", "claude", STAND_IN="stop") as launcher:
         os.kill(desk.record["pid"], signal.SIGSTOP)
         os.waitid(os.P_PID, launcher.pid, os.WSTOPPED)
@@ -277,8 +277,8 @@ def test_the_session_of_a_killed_launcher_ends(desk: Desk) -> None:
 
 
 @pytest.mark.abuse_case("A42")
-def test_a_process_that_leaves_its_agent_stays_in_the_session(desk: Desk) -> None:
-    """Two forks make it the launcher's child, rather than process 1's. It leaves no zombie when it has ended."""
+def test_a_daemonized_process_of_an_agent_stays_in_the_session(desk: Desk) -> None:
+    """The launcher becomes its parent after a double fork, in place of process 1, and reaps it."""
     with desk.start("launch", "pi", STAND_IN="detach") as launcher:
         agent = desk.record["pid"]
         detached = Path(f"{desk.record_file}.detached")
@@ -327,7 +327,7 @@ def test_a_given_passphrase_opens_the_vault_before_the_agent_starts(desk: Desk) 
 
 
 def test_a_wrong_passphrase_starts_no_agent(desk: Desk) -> None:
-    """The command makes no session either."""
+    """The command creates no session either."""
     desk.daemon.unlock()
     desk.daemon.must("POST", "/v1/vault/lock")
     before = len(desk.sessions())
@@ -353,7 +353,7 @@ def test_a_missing_agent_is_reported(desk: Desk) -> None:
 
 
 def test_an_unknown_agent_is_refused_with_the_known_names(desk: Desk) -> None:
-    """This is wrong usage."""
+    """The exit code is that of a usage error."""
     said = desk.aileron("launch", "emacs").exits(2)
     assert "claude, codex, opencode, goose, pi" in said.err
 
@@ -385,7 +385,7 @@ def test_an_unreadable_configuration_stops_the_launch(desk: Desk) -> None:
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "codex"])
 def test_an_agent_with_injected_tools_has_its_own_address(desk: Desk, name: str) -> None:
-    """The address is in the environment and in no argument; the session shows it, and a nested launch has another address."""
+    """The address is in the environment and not in an argument. A nested launch gets another one."""
     assert desk.aileron("launch", name, "--inject").code == 0
     record = desk.record
     web = desk.daemon.must("GET", "/v1/status")["web"]
@@ -401,8 +401,8 @@ def test_an_agent_with_injected_tools_has_its_own_address(desk: Desk, name: str)
     assert inner - addresses
 
 
-def test_an_agent_that_takes_its_address_as_an_argument_is_not_injected(desk: Desk) -> None:
-    """The agent is not started, since every user can read arguments, and its session ends."""
+def test_tools_are_not_injected_for_an_agent_with_its_address_in_an_argument(desk: Desk) -> None:
+    """The address contains the token and every user can read arguments, so the launch fails and its session ends."""
     said = desk.aileron("launch", "codex", "--inject")
 
     assert (said.code, "every user of this machine can read" in said.err, "ail_" in said.err) == (2, True, False)
@@ -420,7 +420,7 @@ def test_an_agent_that_takes_its_address_as_an_argument_is_not_injected(desk: De
 def test_injected_tools_require_the_gateway(
     desk: Desk, words: tuple[str, ...], variables: dict[str, str], why: str
 ) -> None:
-    """The agent would have no actions at all otherwise."""
+    """The agent would have no actions at all without the gateway."""
     said = desk.aileron("launch", "claude", "--inject", *words, variables=variables)
 
     assert (said.code, why in said.err) == (2, True)
@@ -462,7 +462,7 @@ def test_no_gateway_leaves_the_models_address_unset(desk: Desk) -> None:
 
 
 def test_json_requires_a_dry_run(desk: Desk) -> None:
-    """The output is the agent's otherwise; behind `--` the word is the agent's too, even if the launch fails."""
+    """Otherwise the output is the agent's. Behind `--`, the option is the agent's too."""
     ours, theirs = desk.aileron("launch", "claude", "--json"), desk.aileron("launch", "emacs", "--", "--json")
 
     assert (ours.code, theirs.code) == (2, 2)

@@ -12,8 +12,8 @@ from aileron.launch.cell_spec import Missing
 from aileron.launch.in_cell import make_missing
 
 
-def test_missing_folders_and_files_are_made_private(tmp_path: Path) -> None:
-    """Each is made once, with its parents; a second call makes and changes nothing."""
+def test_missing_folders_and_files_are_created_private(tmp_path: Path) -> None:
+    """Their parents are created too; a second call changes nothing."""
     folder, file = tmp_path / "a" / "b", tmp_path / "c" / "state.json"
     missing = (Missing(str(folder), is_directory=True), Missing(str(file), is_directory=False))
 
@@ -27,8 +27,8 @@ def test_missing_folders_and_files_are_made_private(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_directory", [True, False])
-def test_a_link_on_the_way_is_not_followed(tmp_path: Path, is_directory: bool) -> None:
-    """A cell that runs meanwhile could have placed it to have something made elsewhere."""
+def test_a_link_in_a_parent_folder_is_not_followed(tmp_path: Path, is_directory: bool) -> None:
+    """A running cell could have placed it so that the launcher creates a file elsewhere."""
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "config").symlink_to("elsewhere")
 

@@ -8,7 +8,7 @@ from tests.launch.desk import Desk
 from tests.support.attendant import Attendant
 
 
-def test_a_token_by_hand_is_printed_once_and_opens_a_session(desk: Desk) -> None:
+def test_a_token_made_by_hand_is_printed_once_and_opens_a_session(desk: Desk) -> None:
     """The token is alone on standard output, ready for a variable; how to use it is on standard error."""
     said = desk.aileron("sessions", "new", "--for", "1h", "--agent", "robot")
     token = said.out.strip()
@@ -24,8 +24,8 @@ def test_a_token_by_hand_is_printed_once_and_opens_a_session(desk: Desk) -> None
     assert token not in said.err + desk.aileron("sessions", "show", session["id"], "--json").out
 
 
-def test_a_token_by_hand_can_be_limited_to_some_actions(desk: Desk) -> None:
-    """The holder of the token sees only those."""
+def test_a_token_made_by_hand_can_be_limited_to_some_actions(desk: Desk) -> None:
+    """An agent with this token sees only those."""
     made = desk.aileron("sessions", "new", "--for", "1h", "--only", "no-such-*", "--json").json
     shown = desk.daemon.agent.request("GET", "/v1/actions", headers={"Authorization": f"Bearer {made['token']}"})
 
@@ -62,7 +62,7 @@ def test_sessions_are_listed_with_their_outcome(desk: Desk) -> None:
     assert newest[0] in [entry["id"] for entry in desk.aileron("sessions", "list", "--json").json["sessions"]]
 
 
-def test_a_cell_is_shown_with_its_hosts(desk: Desk) -> None:
+def test_a_cells_session_is_shown_with_its_hosts(desk: Desk) -> None:
     """The list and the single view both show them; a session without a cell shows no hosts."""
     with Attendant(desk.daemon.path) as attendant:
         hosts = ["example.com", "*.example.org:8443", "example.net"]

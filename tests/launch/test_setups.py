@@ -79,7 +79,7 @@ def test_no_argument_holds_the_token(name: str, gateway: Gateway | None) -> None
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_printed_setup_shows_no_token(name: str) -> None:
-    """A printed launch request does not show it either, nor a key."""
+    """The repr of a launch request has neither token nor key."""
     asked = LaunchRequest(SERVER, TOKEN, KEPT, {"HOME": "/h", "OPENAI_API_KEY": "sk-mine"})
 
     assert TOKEN not in repr(asked) + repr(AGENTS[name].setup(asked))
@@ -88,7 +88,7 @@ def test_a_printed_setup_shows_no_token(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_users_arguments_come_last_and_unchanged(name: str) -> None:
-    """They win if an option is given twice."""
+    """The agent's last option wins, so the user's does."""
     words = ("run", "--flag", "a b", "-c", "x=1", "--", "--not-ours")
 
     assert setup(name, *words).arguments[-len(words) + 1 :] == words[1:]
@@ -106,7 +106,7 @@ def test_without_a_gateway_no_address_is_set(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_key_is_replaced_only_if_the_vault_has_it(name: str) -> None:
-    """The agent keeps the keys that a person has set, unless the gateway adds another."""
+    """Otherwise the agent keeps the key that the user set."""
     own = {"ANTHROPIC_API_KEY": "sk-a", "OPENAI_API_KEY": "sk-o", "CODEX_API_KEY": "sk-c"}
     plain, kept = (setup(name, "run", gateway=gateway, variables=own) for gateway in (PLAIN, KEPT))
 
@@ -118,7 +118,7 @@ def test_a_key_is_replaced_only_if_the_vault_has_it(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 @given(path=NASTY, home=NASTY)
-def test_any_path_arrives_whole_or_is_refused(name: str, path: str, home: str) -> None:
+def test_any_path_survives_an_agents_quoting_or_is_refused(name: str, path: str, home: str) -> None:
     """A path that was quoted for an agent reads back unchanged."""
     server = AileronServer(("/" + path, "-P"), "/" + home)
     if name == "goose" and ("=" in path or ("'" in path and ('"' in path or "\\" in path))):
@@ -146,8 +146,8 @@ def test_any_path_arrives_whole_or_is_refused(name: str, path: str, home: str) -
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_this_machine_is_excepted_from_a_proxy_for_plain_http(name: str) -> None:
-    """The setup changes only if a proxy is set; the user's exceptions stay."""
+def test_loopback_is_excluded_from_the_users_http_proxy(name: str) -> None:
+    """The setup changes only if a proxy is set; the user's own exceptions stay."""
     through = setup(name, "run", http_proxy="http://proxy:3128", no_proxy="intranet")
     without_one = setup(name, "run")
 
@@ -201,7 +201,7 @@ def _yaml(text: str) -> dict[str, Any]:
 # Claude Code
 
 
-def test_claude_gets_one_server_and_permission_to_use_only_it() -> None:
+def test_claude_gets_one_mcp_server_and_permission_for_only_its_tools() -> None:
     """Variables are named, not spelled out; the options end where the user's begin."""
     of = setup("claude", "a prompt that is no file")
 
@@ -213,16 +213,16 @@ def test_claude_gets_one_server_and_permission_to_use_only_it() -> None:
     assert of.variables == {"ANTHROPIC_BASE_URL": URL}
 
 
-def test_claude_shows_the_token_if_the_vault_has_the_key() -> None:
-    """ANTHROPIC_API_KEY does not hold it, as claude would ask each time; claude's own key is not sent beside it."""
+def test_claude_sends_the_session_token_if_the_vault_has_the_key() -> None:
+    """The token is not in ANTHROPIC_API_KEY, about which claude would ask; claude's own key is not sent with it."""
     of = setup("claude", gateway=KEPT, ANTHROPIC_API_KEY="sk-mine")
 
     assert of.variables["ANTHROPIC_AUTH_TOKEN"] == TOKEN
     assert of.unset == ("ANTHROPIC_API_KEY",)
 
 
-def test_an_address_of_the_users_stays_and_is_noted() -> None:
-    """The key stays with it. The gateway's own address, from a launch around this one, is not the user's."""
+def test_a_model_address_set_by_the_user_stays_and_is_noted() -> None:
+    """The user's key is kept too. The gateway's address from an outer launch does not count as the user's."""
     theirs = setup("claude", gateway=KEPT, ANTHROPIC_BASE_URL="https://proxy.example.com")
     inner = setup("claude", gateway=KEPT, ANTHROPIC_BASE_URL=f"{URL}/v1")
 
@@ -237,7 +237,7 @@ def test_an_address_of_the_users_stays_and_is_noted() -> None:
 # Codex CLI
 
 
-def test_codex_requires_the_server_and_may_call_it() -> None:
+def test_codex_requires_the_mcp_server_and_may_call_it_without_asking() -> None:
     """codex follows changes, gets the token by its name, and has no setting about its other tools."""
     keys = codex_keys(setup("codex", "exec"))
     server = keys["mcp_servers"]["aileron"]
@@ -279,7 +279,7 @@ def test_codex_keeps_the_users_way_to_the_model(file: str, text: str, words: str
 
 
 def test_codex_with_a_key_in_a_variable_does_not_count_as_signed_in() -> None:
-    """The variable wins over the account, and a damaged file is ignored."""
+    """The variable takes precedence over the account, and a damaged account file is ignored."""
     auth = {"/home/mira/.codex/auth.json": '{"tokens": {"access_token": "x"}}', "/home/mira/.codex/config.toml": "= ="}
 
     assert "openai_base_url" in codex_keys(setup("codex", files=auth, CODEX_API_KEY="sk"))
@@ -331,7 +331,7 @@ def test_opencode_is_not_started_if_its_configuration_cannot_be_extended(text: s
 
 
 def test_goose_gets_the_option_after_its_subcommand() -> None:
-    """`goose` alone is a session."""
+    """`goose` without arguments means `goose session`."""
     option = ("--with-extension", "aileron:/opt/aileron/bin/aileron-mcp")
 
     assert setup("goose", "run", "-t", "hi").arguments == ("run", *option, "-t", "hi")
@@ -341,7 +341,7 @@ def test_goose_gets_the_option_after_its_subcommand() -> None:
 
 @pytest.mark.parametrize("words", [("configure",), ("session", "list"), ("serve",), ("--version",)])
 def test_goose_starts_other_subcommands_unchanged(words: tuple[str, ...]) -> None:
-    """They do not know the option."""
+    """They do not have the option."""
     assert setup("goose", *words).arguments == words
 
 
@@ -356,7 +356,7 @@ def test_goose_starts_other_subcommands_unchanged(words: tuple[str, ...]) -> Non
     ],
 )
 def test_goose_keeps_a_server_named_like_ailerons(text: str, is_theirs: bool) -> None:
-    """Two of one name would end goose; one that is switched off does not count."""
+    """Two servers of one name would make goose exit; a disabled one does not count."""
     of = setup("goose", "run", files={"/home/mira/.config/goose/config.yaml": text})
 
     assert ("--with-extension" not in of.arguments) is is_theirs
@@ -390,8 +390,8 @@ def test_pi_gets_an_extension() -> None:
     assert TOKEN not in json.dumps(dict(setup("pi", gateway=KEPT).variables))
 
 
-def test_pi_keeps_no_copy_of_the_extension_in_a_public_folder() -> None:
-    """A choice of the user's stays."""
+def test_pi_keeps_no_compiled_copy_of_the_extension_in_a_public_folder() -> None:
+    """The variable JITI_FS_CACHE turns the compiler's cache off; the user's own value stays."""
     assert setup("pi").variables["JITI_FS_CACHE"] == "false"
     assert "JITI_FS_CACHE" not in setup("pi", JITI_FS_CACHE="true").variables
 
@@ -409,5 +409,5 @@ def test_pi_keeps_an_address_of_its_models(text: str) -> None:
 
 
 def test_pi_subcommands_start_unchanged() -> None:
-    """They come first, and load no extension."""
+    """They load no extension."""
     assert setup("pi", "mcp", "list").arguments == ("mcp", "list")

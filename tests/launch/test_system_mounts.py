@@ -10,7 +10,7 @@ from aileron_sandbox.cell.closed import closed_below
 
 
 def test_files_that_others_cannot_read_are_masked(tmp_path: Path) -> None:
-    """Root would read them otherwise: a private file or directory is masked at any depth, and no path beside it."""
+    """Root could otherwise read them in its cell. They are found at any depth, and the files beside them stay."""
     deep = tmp_path / "app" / "conf"
     deep.mkdir(parents=True)
     secret, shown = deep / "key", deep / "settings"
@@ -29,7 +29,7 @@ def test_files_that_others_cannot_read_are_masked(tmp_path: Path) -> None:
 
 
 def test_files_that_the_user_cannot_read_need_no_mask(tmp_path: Path) -> None:
-    """An ordinary user's cell has no more rights than the user: the mode of /etc/shadow already refuses it."""
+    """The cell of an ordinary user has no more rights than the user: /etc/shadow is already closed."""
     closed = tmp_path / "closed"
     closed.write_text("x")
     closed.chmod(0o000)
@@ -39,7 +39,7 @@ def test_files_that_the_user_cannot_read_need_no_mask(tmp_path: Path) -> None:
 
 
 def test_a_directory_with_many_private_files_is_masked_whole(tmp_path: Path) -> None:
-    """Each mask costs a mount."""
+    """Each masked file needs a mount of its own."""
     many = tmp_path / "keys"
     many.mkdir()
     many.chmod(0o755)
@@ -50,7 +50,7 @@ def test_a_directory_with_many_private_files_is_masked_whole(tmp_path: Path) -> 
 
 
 def test_a_directory_that_was_not_searched_is_masked_and_noted(tmp_path: Path) -> None:
-    """The search has more files than time: the rest is not shown, and a note names the option that shows it."""
+    """The search has a time limit; a note names the option that shows the rest."""
     first, big = tmp_path / "a", tmp_path / "b"
     for directory, count in ((first, 5), (big, 300)):
         directory.mkdir()
@@ -64,8 +64,8 @@ def test_a_directory_that_was_not_searched_is_masked_and_noted(tmp_path: Path) -
     assert any(f"--allow-read {big}" in note for note in found.notes)
 
 
-def test_private_files_are_searched_for_unless_given() -> None:
-    """`--explain` has no waiting process that searched already: its answer for this machine is the same."""
+def test_private_files_are_searched_for_unless_a_result_is_given() -> None:
+    """Only a launch has a process that has searched already; `--explain` searches itself, with the same result."""
     closed, unseen = closed_below(LOOKED_AT)
 
     assert system_mounts().masked == (*closed, *unseen)
@@ -84,7 +84,7 @@ def test_only_a_real_directory_is_searched(tmp_path: Path) -> None:
 
 
 def test_a_link_of_the_root_stays_a_link(tmp_path: Path) -> None:
-    """/bin is one on a merged file system; a missing directory is not shown."""
+    """/bin is a link on a merged-usr system; a missing directory is skipped."""
     (tmp_path / "usr" / "bin").mkdir(parents=True)
     (tmp_path / "bin").symlink_to("usr/bin")
     found = system_mounts(((), ()), (str(tmp_path / "usr"), str(tmp_path / "bin"), str(tmp_path / "lib32")))
@@ -103,8 +103,8 @@ def test_a_note_names_what_was_not_searched() -> None:
     )
 
 
-def test_made_files_contain_no_names_of_the_machine() -> None:
-    """They have no name server, no host of a private network, and not this machine's name."""
+def test_generated_files_contain_no_names_of_the_machine() -> None:
+    """They name no name server, no private host, and not the machine itself."""
     made = dict(made_files())
 
     assert b"nameserver" not in b"".join(made.values())

@@ -30,7 +30,7 @@ def choosing(*accounts: Account) -> Offered:
 
 
 def test_no_action_input_can_have_the_name_of_the_account_argument() -> None:
-    """The grammar of input names does not allow it, so nothing that an author writes can be taken for this argument."""
+    """The grammar of input names excludes it, so an author's input cannot be mistaken for Aileron's argument."""
     assert INPUT_NAME.fullmatch(ACCOUNT) is None
 
 
@@ -57,7 +57,7 @@ def test_without_a_choice_the_tool_has_no_account_argument() -> None:
 
 
 def test_with_more_accounts_than_are_listed_any_name_is_accepted() -> None:
-    """The list is cut and says so; a strict client may still name the others."""
+    """The list is truncated and says so. Without an enum, a strict client can still name an unlisted account."""
     about = shaped(tool_of(choosing(*(Account(value=f"a{n}", told=f"a{n}") for n in range(33)))).input_schema)[
         "properties"
     ][ACCOUNT]
@@ -67,8 +67,8 @@ def test_with_more_accounts_than_are_listed_any_name_is_accepted() -> None:
     assert "a32" not in about["description"]
 
 
-def test_the_account_label_is_escaped_and_cut() -> None:
-    """Other people wrote the label: hidden characters are spelled out, and a long label is cut."""
+def test_the_account_label_is_escaped_and_truncated() -> None:
+    """Other people wrote the label: hidden characters are spelled out, and a long label is truncated."""
     told = tool_of(choosing(Account(value="home", told="\u202eevil\x1b" + "x" * 5000), TWO[1]))
     description = shaped(told.input_schema)["properties"][ACCOUNT]["description"]
 
@@ -89,7 +89,7 @@ async def test_the_named_account_is_not_passed_as_an_argument_of_the_action(mode
 
 
 @pytest.mark.parametrize("value", [7, ["home"], {"a": 1}, True, "x" * 2001])
-async def test_an_account_that_is_not_a_name_is_refused(value: Any) -> None:
+async def test_an_account_argument_that_is_not_a_string_is_refused(value: Any) -> None:
     """The server refuses it before the door is asked."""
     door = DictDoor(choosing(*TWO))
     async with running(door) as server, connected(server, "auto") as client:

@@ -50,8 +50,8 @@ def user(upstream: CountingServer) -> str:
     return base64.b64decode(upstream.requests[-1][2].removeprefix("Basic ")).decode().partition(":")[0]
 
 
-def test_a_second_account_adds_the_choice_and_removing_it_ends_the_choice(home: DaemonHome) -> None:
-    """Both changes are announced as a change of the list; the argument is there only while two accounts serve."""
+def test_the_account_argument_exists_only_while_two_accounts_are_bound(home: DaemonHome) -> None:
+    """The agent is notified of a changed tool list when the second account is added, and when it is removed."""
     with agent(home) as connection:
         assert set(properties(connection, "fetch")) == {"path", "with_credential"}
         bind(home, WORK)
@@ -66,7 +66,7 @@ def test_a_second_account_adds_the_choice_and_removing_it_ends_the_choice(home: 
 
 
 def test_a_call_uses_the_account_that_it_names(home: DaemonHome, upstream: CountingServer) -> None:
-    """A call names it by identity or in full; without a name, or with a wrong one, nothing runs and the choices are told."""
+    """The name is the identity or the full name; without one, or with a wrong one, the error lists the choices."""
     bind(home, WORK)
     with agent(home) as connection:
         for name, expected in (("home", "home"), ("work", "work"), (WORK, "work")):
@@ -100,7 +100,7 @@ def test_the_account_is_in_the_plan_but_not_among_the_arguments(home: DaemonHome
 
 
 def test_an_agent_learns_of_no_account_that_its_action_cannot_use(home: DaemonHome, upstream: CountingServer) -> None:
-    """Neither the list nor the answer to a wrong name tells of another connector's accounts."""
+    """Neither the tool list nor the error for a wrong name reveals another connector's accounts."""
     other = "basic/secret-society/me"
     source = home.path / "other"
     _other_connector(source)

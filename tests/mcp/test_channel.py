@@ -88,7 +88,7 @@ async def taken(door: DictDoor) -> AsyncIterator[Taken]:
 @pytest.mark.abuse_case("A45")
 @pytest.mark.anyio
 async def test_requests_on_a_channel_are_made_as_its_agent() -> None:
-    """Messages name no session; a list, a call and an unknown tool are answered under their numbers."""
+    """The channel determines the session, as messages cannot name one. Each response has its request's number."""
     door = DictDoor(offered("quick"))
     async with taken(door) as process:
         await process.say(List(1, None), call(2, "quick", arguments=b'{"topic":"x"}'), call(3, "none"), List(4, "mine"))
@@ -109,8 +109,8 @@ async def test_requests_on_a_channel_are_made_as_its_agent() -> None:
 @pytest.mark.parametrize(
     "arguments", [b"", b"[]", b"{", b'{"topic": NaN}', b"\xff", b'{"a":' * 5000 + b"1" + b"}" * 5000]
 )
-async def test_arguments_that_are_not_an_object_are_refused_and_the_channel_goes_on(arguments: bytes) -> None:
-    """The refusal is a result that a model reads; no call reaches the door."""
+async def test_arguments_that_are_not_an_object_are_refused_without_ending_the_channel(arguments: bytes) -> None:
+    """The refusal is a tool result, which a model reads; no call reaches the daemon."""
     door = DictDoor(offered("quick"))
     async with taken(door) as process:
         await process.say(call(1, "quick", arguments=arguments))
@@ -136,7 +136,7 @@ async def test_arguments_that_are_not_an_object_are_refused_and_the_channel_goes
     ids=["no message", "a message of the other side", "a number twice", "too long"],
 )
 async def test_an_invalid_message_ends_the_channel_and_the_calls_in_progress(breach: bytes) -> None:
-    """The channel answered a request just before; it is the breach that ends it."""
+    """The control is a valid request on the same channel, answered just before."""
     door = DictDoor(offered("slow"))
     door.hold = anyio.Event()
     async with taken(door) as process:
@@ -151,8 +151,8 @@ async def test_an_invalid_message_ends_the_channel_and_the_calls_in_progress(bre
 
 @pytest.mark.abuse_case("A45")
 @pytest.mark.anyio
-async def test_calls_in_progress_are_bounded_and_the_others_wait() -> None:
-    """Waiting calls begin as earlier ones end; a call that is dropped while it waits never begins."""
+async def test_calls_in_progress_are_bounded_and_the_others_are_queued() -> None:
+    """Queued calls begin as earlier ones end; a call that is cancelled in the queue never begins."""
     door = DictDoor(offered("slow"))
     door.hold = anyio.Event()
     async with taken(door) as process:
@@ -167,7 +167,7 @@ async def test_calls_in_progress_are_bounded_and_the_others_wait() -> None:
 
 @pytest.mark.anyio
 async def test_only_one_progress_report_is_sent_at_a_time() -> None:
-    """A process that does not confirm a report gets no other, which holds up nothing but that call."""
+    """A process that does not confirm a report gets no further one, which delays only that call."""
 
     class Reporting(DictDoor):
         async def state(self, session: str, asked: str, wait_s: float, seen: int | None = None) -> CallState:
@@ -193,8 +193,8 @@ async def test_only_one_progress_report_is_sent_at_a_time() -> None:
 
 @pytest.mark.abuse_case("A45")
 @pytest.mark.anyio
-async def test_a_flood_of_messages_leaves_others_their_turn() -> None:
-    """Only AT_ONCE of the messages that are there are taken in one turn of the event loop; all are taken in the end."""
+async def test_a_flood_of_messages_does_not_block_the_event_loop() -> None:
+    """Only AT_ONCE received messages are handled in one turn of the event loop; later turns handle the rest."""
     taken_of: list[bytes] = []
     channel = Channel(taken_of.append, 30)
     channel.data_received(framed(b"x") * (3 * AT_ONCE))
@@ -205,8 +205,8 @@ async def test_a_flood_of_messages_leaves_others_their_turn() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_flood_of_messages_from_the_process_leaves_others_their_turn() -> None:
-    """The process keeps saying that it rests, with outdated counts; its last, valid word is heard all the same."""
+async def test_a_flood_of_idle_reports_does_not_block_the_event_loop() -> None:
+    """A compromised process reports many times that it is idle, with outdated counts; only the last one is valid."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     order: list[object] = []
     with ours, theirs, anyio.fail_after(DEADLINE_S):
@@ -230,7 +230,7 @@ async def test_a_flood_of_messages_from_the_process_leaves_others_their_turn() -
 @pytest.mark.anyio
 @pytest.mark.parametrize("turns", range(6))
 async def test_a_call_made_while_the_channel_ends_raises_agent_gone(turns: int) -> None:
-    """The number of event loop turns between the call and the end makes no difference."""
+    """The test makes the call any number of event loop turns before the end."""
     ours, theirs = socket.socketpair()
     agent = Agent()
     await agent.open(ours)
@@ -249,7 +249,7 @@ async def test_a_call_made_while_the_channel_ends_raises_agent_gone(turns: int) 
 
 @given(st.lists(st.binary(max_size=30)), st.data())
 def test_any_split_of_the_stream_gives_the_same_messages(messages: list[bytes], data: st.DataObject) -> None:
-    """The places where the kernel cuts the stream have no meaning."""
+    """A read can end anywhere within a message."""
     stream = b"".join(map(framed, messages))
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=8)))
     found: list[bytes] = []

@@ -92,7 +92,7 @@ def test_word_endings_spellings_and_synonyms_are_found(words: str, name: str) ->
 
 @pytest.mark.parametrize("words", ["", " ", "the of to", "zzz qqq", "!?…", "\x00\x1b[31m", "a"])
 def test_words_without_meaning_find_nothing(words: str) -> None:
-    """The finder does not guess."""
+    """The search returns no result rather than a guess."""
     assert found(words) == []
 
 

@@ -75,8 +75,8 @@ async def test_an_agent_lists_finds_and_runs_an_action(mode: str) -> None:
     assert door.waits == [CALL_S]
 
 
-async def test_every_request_is_answered_within_the_size_of_an_answer() -> None:
-    """The JSON has about a page at most, whatever is found; actions that are not shown whole are named."""
+async def test_every_search_result_stays_within_its_size_limit() -> None:
+    """The JSON has about a page at most; actions that do not fit are listed by name only."""
     async with running(many()) as server, connected(server, "auto") as client:
         for words, _ in requests():
             found = await find(client, words, limit=MAX_FOUND)
@@ -90,7 +90,7 @@ async def test_every_request_is_answered_within_the_size_of_an_answer() -> None:
 
 
 async def test_a_schema_that_is_too_long_is_left_out_and_the_answer_says_so() -> None:
-    """The names of the arguments remain."""
+    """The names of the arguments are still listed."""
     inputs = "".join(
         f'[[inputs]]\nname = "input_{number}"\ntype = "string"\ndescription = "{"long " * 100}"\n\n'
         for number in range(40)
@@ -107,8 +107,8 @@ async def test_a_schema_that_is_too_long_is_left_out_and_the_answer_says_so() ->
     assert [hit["name"] for hit in found["actions"][1:]] == ["huge_other"]
 
 
-async def test_an_answer_is_bounded_whatever_authors_wrote() -> None:
-    """Twenty actions have the longest names, intents and bodies; every agent still shows the answer whole."""
+async def test_a_search_result_is_bounded_whatever_authors_wrote() -> None:
+    """Twenty actions have the longest names, intents and bodies; every agent still shows the result whole."""
     texts = [
         action_text(f"same-{'n' * 56}-{number:02}", body="größe 𝔘 " * 2000).replace(
             'intent = "do same', f'intent = "{"größe " * 200}do same'
@@ -126,8 +126,8 @@ async def test_an_answer_is_bounded_whatever_authors_wrote() -> None:
 
 
 @both_eras
-async def test_a_found_action_tells_about_approval_and_accounts(mode: str) -> None:
-    """The answer says that a person decides first, unless it was granted, and which accounts there are to choose from."""
+async def test_a_found_action_says_whether_it_needs_approval_and_which_accounts_exist(mode: str) -> None:
+    """The result mentions the approval unless a standing grant exists, and lists the accounts to choose from."""
     door = DictDoor(offered("pay-bill", gated=True), offered("pay-rent", gated=True, irreversible=False, granted=True))
     entry = door.actions["pay-bill"]
     accounts = (Account(value="ann", told="ann@example.com"), Account(value="bob", told="bob@example.com"))
@@ -148,7 +148,7 @@ async def test_a_found_action_tells_about_approval_and_accounts(mode: str) -> No
 
 
 @both_eras
-async def test_running_by_name_answers_as_the_tool_itself_does(mode: str) -> None:
+async def test_run_action_returns_the_same_result_as_the_actions_own_tool(mode: str) -> None:
     """Pending, failed and completed calls have the same facts, whichever way they were made."""
     door = many()
     door.answers["mail-send-message"] = {
@@ -173,7 +173,7 @@ async def test_running_by_name_answers_as_the_tool_itself_does(mode: str) -> Non
 
 @both_eras
 async def test_a_tool_that_is_not_listed_can_still_be_called(mode: str) -> None:
-    """Agents remember names. A name that never existed is still an error of the protocol."""
+    """Agents remember names from earlier sessions. An unknown name is still a protocol error."""
     async with running(many()) as server, connected(server, mode) as client:
         result = await client.call_tool("stripe_create_refund", {"charge": "ch_1"})
         with pytest.raises(MCPError, match="Unknown tool: stripe_make_coffee"):
@@ -191,7 +191,7 @@ async def test_a_tool_that_is_not_listed_can_still_be_called(mode: str) -> None:
     ],
 )
 async def test_an_unknown_name_is_answered_with_the_nearest_names(name: str, nearest: str) -> None:
-    """The call ran nothing; with these names, the next call can be right."""
+    """The call ran no action; the suggested names let the next call succeed."""
     door = many()
     async with running(door) as server, connected(server, "auto") as client:
         result = await client.call_tool("run_action", {"name": name, "arguments": {}})
@@ -205,7 +205,7 @@ async def test_an_unknown_name_is_answered_with_the_nearest_names(name: str, nea
 
 
 async def test_an_action_removed_after_listing_is_answered_with_the_nearest_names() -> None:
-    """The message is the door's own, since the door knows the reason."""
+    """The daemon's own message is passed on, because only the daemon knows why the action is gone."""
     door = many(20)
     async with running(door) as server, connected(server, "auto") as client:
         await find(client, "issue")
@@ -244,7 +244,7 @@ async def test_run_action_accepts_the_tools_name_and_the_files_name(name: str) -
     ],
 )
 async def test_arguments_that_do_not_fit_are_explained(tool: str, args: dict[str, Any], problem: str) -> None:
-    """The error is a result, which a model reads; nothing ran."""
+    """The error is a tool result, which a model reads; no action was run."""
     door = DictDoor(offered("a"))
     async with running(door) as server, connected(server, "auto") as client:
         result = await client.call_tool(tool, args)
@@ -254,8 +254,8 @@ async def test_arguments_that_do_not_fit_are_explained(tool: str, args: dict[str
     assert door.calls == []
 
 
-async def test_words_that_match_nothing_are_answered_with_advice() -> None:
-    """The answer is neither a guess nor an error: it suggests other words."""
+async def test_a_search_without_matches_is_answered_with_advice() -> None:
+    """The result is neither a guess nor an error: it suggests searching with other words."""
     async with running(many(20)) as server, connected(server, "auto") as client:
         found = await find(client, "qwertz \u202e zzz")
 
@@ -265,7 +265,7 @@ async def test_words_that_match_nothing_are_answered_with_advice() -> None:
 
 
 async def test_progress_of_an_action_arrives_whichever_way_it_was_called() -> None:
-    """The client's progress token belongs to the call that the client made."""
+    """Progress has the token of the client's call, both through `run_action` and through the action's own tool."""
     door = many(20)
     seen: list[float] = []
 

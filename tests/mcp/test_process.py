@@ -145,7 +145,7 @@ def processes() -> list[psutil.Process]:
 
 
 async def test_the_process_starts_with_the_first_agent_and_ends_after_the_last(tmp_path: Path) -> None:
-    """The process stays while an agent is connected, however quiet; the next agent gets another process."""
+    """An idle agent still counts as connected. After the last one has left, the next agent gets a new process."""
     async with served(tmp_path) as home:
         assert processes() == []
         async with home.agent() as peer:
@@ -161,8 +161,8 @@ async def test_the_process_starts_with_the_first_agent_and_ends_after_the_last(t
     assert processes() == []
 
 
-async def test_killing_the_process_ends_its_connections_and_another_starts(tmp_path: Path) -> None:
-    """Calls stop waiting, as when an agent leaves. An HTTP request breaks off without an answer: it may have been begun."""
+async def test_killing_the_process_ends_its_connections_and_a_new_one_starts(tmp_path: Path) -> None:
+    """Calls end as when an agent disconnects. An HTTP request gets no response, because it may have begun."""
     request = Request()
     async with served(tmp_path) as home, anyio.create_task_group() as tasks:
         home.door.hold = anyio.Event()
@@ -181,8 +181,8 @@ async def test_killing_the_process_ends_its_connections_and_another_starts(tmp_p
         assert killed.pid not in [process.pid for process in processes()]
 
 
-async def test_an_agent_that_the_process_had_not_taken_goes_to_the_next(tmp_path: Path) -> None:
-    """The process is stopped, is given an agent, and is killed: the agent waits, and notices nothing."""
+async def test_an_agent_not_yet_accepted_by_a_killed_process_is_served_by_the_next(tmp_path: Path) -> None:
+    """The agent connects while the process is suspended, and notices nothing when it is killed."""
     async with served(tmp_path) as home:
         assert await home.works()
         _, stopped = processes()
@@ -198,7 +198,7 @@ async def test_an_agent_that_the_process_had_not_taken_goes_to_the_next(tmp_path
 
 
 async def test_an_agent_waits_while_the_process_has_no_free_descriptor(tmp_path: Path) -> None:
-    """The connected agent is answered meanwhile, and the other one afterwards, by the same process."""
+    """The agent that is already connected is served meanwhile; the waiting one is served later by the same process."""
     async with served(tmp_path) as home, home.agent() as peer, anyio.create_task_group() as tasks:
 
         async def agent() -> None:
@@ -216,10 +216,10 @@ async def test_an_agent_waits_while_the_process_has_no_free_descriptor(tmp_path:
     assert processes() == []
 
 
-async def test_a_process_that_cannot_be_started_is_tried_again(
+async def test_a_failed_start_of_the_process_is_retried(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """An agent that connected meanwhile waits, and is served by the next process."""
+    """An agent that connects in between waits, and is served by the next process."""
     good = sys.executable
     monkeypatch.setattr(sys, "executable", "/bin/false")
     async with served(tmp_path) as home, anyio.create_task_group() as tasks:
@@ -232,10 +232,10 @@ async def test_a_process_that_cannot_be_started_is_tried_again(
         monkeypatch.setattr(sys, "executable", good)
 
 
-async def test_agents_that_wait_too_long_for_a_process_are_turned_away(
+async def test_agents_that_wait_too_long_for_a_process_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A connection ends, and a request is answered with 429: it was not begun."""
+    """A socket connection is closed, and an HTTP request gets status 429, because it was never begun."""
     request = Request()
     monkeypatch.setattr(sys, "executable", "/bin/false")
     monkeypatch.setattr(mcp, "WAIT_S", 0.3)
@@ -249,7 +249,7 @@ async def test_agents_that_wait_too_long_for_a_process_are_turned_away(
 @pytest.mark.abuse_case("A45")
 @pytest.mark.skipif(os.geteuid() != 0, reason="it is undumpable: only root may look into it")
 async def test_the_process_has_its_sockets_and_nothing_else(tmp_path: Path) -> None:
-    """The process that parses what agents send has no file, cannot open one, and cannot be inspected by the same user."""
+    """The process parses untrusted input: it can open no file, and the same user cannot inspect it."""
     async with served(tmp_path) as home, home.agent():
         _, hidden = processes()
         status = Path(f"/proc/{hidden.pid}/status").read_text()
@@ -261,8 +261,8 @@ async def test_the_process_has_its_sockets_and_nothing_else(tmp_path: Path) -> N
         assert {os.readlink(link).partition(":")[0] for link in opened} == {"socket", "anon_inode"}
 
 
-async def test_a_change_right_after_the_first_list_is_told(tmp_path: Path) -> None:
-    """The first check of the actions comes before any agent can list them, however long it takes."""
+async def test_a_change_right_after_the_first_list_is_reported(tmp_path: Path) -> None:
+    """The actions are first compared before any agent can list them, however long that takes."""
     has_changed = threading.Event()
 
     def look() -> int:
@@ -280,8 +280,8 @@ async def test_a_change_right_after_the_first_list_is_told(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("changes", [False, True])
-async def test_kept_answers_are_deleted_when_they_may_be_outdated(tmp_path: Path, changes: bool) -> None:
-    """The process alone knows what agents are answered; a daemon that ends leaves the file only if it is still right."""
+async def test_cached_answers_are_deleted_when_they_may_be_outdated(tmp_path: Path, changes: bool) -> None:
+    """The relay answers from this cache while the daemon starts. A daemon that ends keeps only a current one."""
     async with served(tmp_path) as home:
         assert await home.works()
         await wait_until_async(home.kept.exists, "it is kept")

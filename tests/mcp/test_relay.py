@@ -100,7 +100,7 @@ def test_a_line_is_passed_on_only_when_it_is_whole(agent: Agent, server: FakeSer
 
 @pytest.mark.parametrize("size", [4096, 65536, 1 << 19])
 def test_a_large_message_passes(agent: Agent, server: FakeServer, size: int) -> None:
-    """This holds even for a message that no kernel buffer takes at once."""
+    """The largest is more than a kernel buffer takes at once."""
     pid = os.fork()
     if pid == 0:  # the child writes while the test reads
         try:
@@ -113,7 +113,7 @@ def test_a_large_message_passes(agent: Agent, server: FakeServer, size: int) -> 
 
 @pytest.mark.parametrize("size", [4096, 65536, 4 << 20])
 def test_a_large_answer_passes(agent: Agent, server: FakeServer, size: int) -> None:
-    """This is the other direction, where a message may be larger."""
+    """Messages from the daemon may be larger than those from the client."""
     agent.send(INITIALIZED)
     link = server.accept()
     pid = os.fork()
@@ -146,8 +146,8 @@ def test_nonblocking_standard_streams_work(home: Path, server: FakeServer) -> No
         os.waitpid(pid, 0)
 
 
-def test_a_client_that_does_not_read_holds_the_daemon_back(agent: Agent, server: FakeServer) -> None:
-    """The relay's buffer for it does not grow; once it reads again, everything arrives."""
+def test_a_client_that_does_not_read_makes_the_daemon_wait(agent: Agent, server: FakeServer) -> None:
+    """The relay's buffer does not grow (backpressure); once the client reads again, everything arrives."""
     agent.send(INITIALIZED)
     link = server.accept()
     assert link.receive() == INITIALIZED
@@ -164,8 +164,8 @@ def test_a_client_that_does_not_read_holds_the_daemon_back(agent: Agent, server:
         received += len(agent._lines.next())
 
 
-def test_a_daemon_that_does_not_read_holds_the_client_back(agent: Agent, server: FakeServer) -> None:
-    """This is the other direction: once the daemon reads again, everything arrives."""
+def test_a_daemon_that_does_not_read_makes_the_client_wait(agent: Agent, server: FakeServer) -> None:
+    """Backpressure works in the other direction too: once the daemon reads again, everything arrives."""
     line, sent = b'{"n":"' + b"y" * 60_000 + b'"}\n', 0
     import select
 
@@ -186,10 +186,10 @@ def test_a_daemon_that_does_not_read_holds_the_client_back(agent: Agent, server:
     ],
     ids=["first", "last", "none"],
 )
-def test_a_message_that_is_far_too_long_is_refused(
+def test_a_message_far_over_the_limit_is_refused_under_its_id(
     agent: Agent, server: FakeServer, message: bytes, request_id: int | str | None
 ) -> None:
-    """The refusal has the message's id, wherever in the message that is, and the next message passes."""
+    """The id may be anywhere in the message; the next message passes."""
     agent.write(message + b"\n")
     agent.send(INITIALIZED)
 
@@ -199,8 +199,8 @@ def test_a_message_that_is_far_too_long_is_refused(
     assert server.accept().receive() == INITIALIZED
 
 
-def test_a_message_that_the_daemon_would_not_take_is_refused(agent: Agent, server: FakeServer) -> None:
-    """The refusal has the request's id; the connection stands, and so does the other request on it."""
+def test_a_message_over_the_daemons_limit_is_refused_by_the_relay(agent: Agent, server: FakeServer) -> None:
+    """The daemon would end the connection; the relay answers itself, so that other requests on it survive."""
     link = greeted(agent, server)
     call = agent.request("tools/call", CALL)
     number = agent.request("tools/call", {"name": "send_mail", "arguments": {"text": "x" * MAX_ASKED_BYTES}})
@@ -212,7 +212,7 @@ def test_a_message_that_the_daemon_would_not_take_is_refused(agent: Agent, serve
 
 
 def test_the_relay_and_the_daemon_have_the_same_message_limit() -> None:
-    """The number stands in two places because the relay may import little."""
+    """The number is defined twice, because the relay imports as little as possible."""
     assert MAX_ASKED_BYTES == MAX_LINE_BYTES
 
 
@@ -220,7 +220,7 @@ def test_the_relay_and_the_daemon_have_the_same_message_limit() -> None:
 
 
 def test_the_first_line_presents_the_session(home: Path, server: FakeServer) -> None:
-    """The token comes before anything of the client, on every connection."""
+    """The session token is sent before any byte of the client, on every connection."""
     with Agent(home, AILERON_SESSION_TOKEN=TOKEN) as agent:
         said = {"jsonrpc": "2.0", "method": "notifications/aileron/session", "params": {"token": TOKEN}}
         link = greeted_after(agent, server, said)
@@ -237,14 +237,14 @@ def greeted_after(agent: Agent, server: FakeServer, said: dict[str, Any]) -> Lin
 
 
 def test_without_a_token_no_session_is_presented(agent: Agent, server: FakeServer) -> None:
-    """This is the control: the session is `local` then."""
+    """The positive control of the test above: the daemon then treats the agent as the session `local`."""
     agent.send(INITIALIZED)
     assert server.accept().receive() == INITIALIZED
 
 
 @pytest.mark.parametrize("token", ['x"}}\n{"a":"', "ail_ü", "a b", "x\n"])
 def test_an_invalid_token_is_not_sent(home: Path, server: FakeServer, token: str) -> None:
-    """Such a value could be a second line. The error message does not print it."""
+    """A line break in it could inject a second line. The error message does not print the value."""
     with Agent(home, AILERON_SESSION_TOKEN=token) as agent:
         code, said = agent.wait()
 
@@ -257,8 +257,8 @@ def test_an_invalid_token_is_not_sent(home: Path, server: FakeServer, token: str
 # The end
 
 
-def test_the_relay_ends_with_its_standard_input(agent: Agent, server: FakeServer) -> None:
-    """The relay and its connection end at once, whatever is unanswered."""
+def test_the_relay_exits_when_its_standard_input_is_closed(agent: Agent, server: FakeServer) -> None:
+    """The relay exits and closes its connection at once, even if requests are unanswered."""
     agent.request("tools/call", CALL)
     link = server.accept()
     link.line()
@@ -282,8 +282,8 @@ def test_a_signal_ends_the_relay_without_output(
     assert link.line() == b""
 
 
-def test_the_relay_ends_when_its_output_is_no_longer_read(agent: Agent, server: FakeServer) -> None:
-    """Standard output is closed while standard input stays open."""
+def test_the_relay_exits_when_its_standard_output_is_closed(agent: Agent, server: FakeServer) -> None:
+    """Standard input is still open."""
     agent.send(INITIALIZED)
     server.accept()
     assert agent.process.stdout is not None
@@ -295,7 +295,7 @@ def test_the_relay_ends_when_its_output_is_no_longer_read(agent: Agent, server: 
 @pytest.mark.parametrize("url", ["", "https://127.0.0.1:1"])
 @pytest.mark.parametrize("closed", ["<&-", ">&-"])
 def test_the_relay_refuses_to_run_without_its_standard_streams(home: Path, closed: str, url: str) -> None:
-    """Otherwise a socket would take the number of the missing stream."""
+    """A socket could get the descriptor number of the missing stream."""
     done = subprocess.run(
         ["sh", "-c", f'exec "$@" {closed}', "sh", sys.executable, "-m", "aileron.mcp.relay"],
         env={"AILERON_HOME": str(home), "AILERON_URL": url},
@@ -311,7 +311,7 @@ def test_the_relay_refuses_to_run_without_its_standard_streams(home: Path, close
 
 
 def test_a_call_whose_answer_was_lost_gets_an_error(agent: Agent, server: FakeServer) -> None:
-    """The agent is told that the outcome is unknown, and what to do instead of repeating the call."""
+    """The connection broke after the call was sent: the agent is told that the outcome is unknown, and what to do."""
     link = greeted(agent, server)
     number = agent.request("tools/call", CALL)
     link.line()
@@ -324,8 +324,8 @@ def test_a_call_whose_answer_was_lost_gets_an_error(agent: Agent, server: FakeSe
     assert error["data"] == {"retriable": False, "class": "outcome_unknown"}
 
 
-def test_a_read_only_call_whose_answer_was_lost_may_be_repeated(agent: Agent, server: FakeServer) -> None:
-    """The tools that only read change nothing."""
+def test_a_read_only_call_whose_answer_was_lost_is_said_to_be_repeatable(agent: Agent, server: FakeServer) -> None:
+    """Tools that only read have no effect that could happen twice."""
     link = greeted(agent, server)
     number = agent.request("tools/call", {"name": "wait_for_action", "arguments": {"id": "a-1"}})
     link.line()
@@ -336,8 +336,8 @@ def test_a_read_only_call_whose_answer_was_lost_may_be_repeated(agent: Agent, se
     assert error["message"].endswith("call wait_for_action again")
 
 
-def test_the_handshake_is_repeated_unseen_by_the_client(agent: Agent, server: FakeServer) -> None:
-    """The relay uses an id of its own; instead of the answer, the client gets the news that the tools may be others."""
+def test_the_handshake_is_repeated_invisibly_for_the_client(agent: Agent, server: FakeServer) -> None:
+    """The relay repeats it after a reconnect under an id of its own. The client only sees that tools may differ."""
     greeted(agent, server).close()
     link = server.accept()
 
@@ -366,10 +366,10 @@ PROMISED: dict[str, Any] = {"protocolVersion": "2025-11-25", "capabilities": {"t
         (None, False),
     ],
 )
-def test_a_new_daemon_that_breaks_what_the_old_one_promised_ends_the_relay(
+def test_a_new_daemon_with_fewer_capabilities_ends_the_relay(
     agent: Agent, server: FakeServer, given: Any, is_kept: bool
 ) -> None:
-    """The cause is a repeated handshake with another version or a capability less; waiting requests get an error."""
+    """The repeated handshake returns another version or lacks a capability; waiting requests get an error."""
     number = agent.request("initialize", INITIALIZE)
     link = server.accept()
     link.receive()
@@ -394,8 +394,8 @@ def test_a_new_daemon_that_breaks_what_the_old_one_promised_ends_the_relay(
     assert (code, "start the agent again" in said) == (69, True)
 
 
-def test_safe_requests_are_asked_again(agent: Agent, server: FakeServer) -> None:
-    """Requests that change nothing are repeated under their own ids, in their order; the call between them is not."""
+def test_only_safe_requests_are_repeated_after_a_reconnect(agent: Agent, server: FakeServer) -> None:
+    """Requests that change nothing are resent under their own ids and in order; a call between them is not."""
     link = greeted(agent, server)
     first, call, last = agent.request("tools/list"), agent.request("tools/call", CALL), agent.request("ping")
     assert [link.receive()["id"] for _ in range(3)] == [first, call, last]
@@ -413,7 +413,7 @@ def test_safe_requests_are_asked_again(agent: Agent, server: FakeServer) -> None
 
 
 def test_a_first_request_survives_the_loss_of_its_connection(agent: Agent, server: FakeServer) -> None:
-    """The client's own `server/discover` had no answer yet: it is asked again and answered once."""
+    """The relay resends the client's unanswered `server/discover`, which gets exactly one response."""
     number = agent.request("server/discover", envelope())
     link = server.accept()
     link.line()
@@ -427,8 +427,8 @@ def test_a_first_request_survives_the_loss_of_its_connection(agent: Agent, serve
     assert link.is_quiet(0.1)
 
 
-def test_a_subscription_is_opened_again(agent: Agent, server: FakeServer) -> None:
-    """The second acknowledgement becomes the notification that the tools may be others."""
+def test_a_subscription_is_reopened_after_a_reconnect(agent: Agent, server: FakeServer) -> None:
+    """The client sees no second acknowledgement, but a notification that the tools may have changed."""
     number = agent.request("subscriptions/listen", envelope(notifications={"toolsListChanged": True}))
     meta = {"io.modelcontextprotocol/subscriptionId": number}
     acknowledged = {
@@ -448,8 +448,8 @@ def test_a_subscription_is_opened_again(agent: Agent, server: FakeServer) -> Non
         assert agent.receive() == {"jsonrpc": "2.0", "method": LIST_CHANGED, "params": {"_meta": meta}}
 
 
-def test_a_call_that_was_not_sent_goes_to_the_next_daemon(agent: Agent, server: FakeServer) -> None:
-    """A call of which no byte was sent is neither lost nor doubled."""
+def test_an_unsent_call_goes_to_the_next_daemon(agent: Agent, server: FakeServer) -> None:
+    """The connection broke before any byte of the call was sent, so the call can be neither lost nor run twice."""
     link = greeted(agent, server)
     agent.send(done(99))
     assert link.receive() == done(99)  # the relay is idle
@@ -465,8 +465,8 @@ def test_a_call_that_was_not_sent_goes_to_the_next_daemon(agent: Agent, server: 
     assert agent.is_quiet()
 
 
-def test_notifications_sent_without_a_daemon_reach_the_next(agent: Agent, server: FakeServer) -> None:
-    """The end of the handshake and a cancellation are kept as state; neither is a reason to start a daemon."""
+def test_notifications_sent_while_no_daemon_runs_reach_the_next_one(agent: Agent, server: FakeServer) -> None:
+    """The relay keeps the end of the handshake and cancellations as state; neither makes it start a daemon."""
     number = agent.request("initialize", INITIALIZE)
     link = server.accept()
     link.receive()
@@ -485,7 +485,7 @@ def test_notifications_sent_without_a_daemon_reach_the_next(agent: Agent, server
 
 
 def test_a_line_that_two_parsers_read_differently_is_not_repeated(agent: Agent, server: FakeServer) -> None:
-    """A parser that takes the first of two equal keys reads a call; only what this relay's parser read may be asked again."""
+    """Duplicate keys can mean a safe request to one parser and a call to another. Only unambiguous lines are resent."""
     agent.write(b'{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"send_mail"},"method":"tools/list"}\n')
     link = server.accept()
     link.line()
@@ -496,8 +496,8 @@ def test_a_line_that_two_parsers_read_differently_is_not_repeated(agent: Agent, 
 
 @pytest.mark.abuse_case("A26")
 @pytest.mark.parametrize("seed", range(6))
-def test_wherever_a_connection_is_cut_no_message_is_doubled(agent: Agent, server: FakeServer, seed: int) -> None:
-    """Daemons read some bytes, answer some, and die: each call arrives whole at most once, and every request has one answer."""
+def test_wherever_a_connection_breaks_no_call_is_sent_twice(agent: Agent, server: FakeServer, seed: int) -> None:
+    """Each daemon reads some bytes, answers some requests, and dies. Every request still gets exactly one response."""
     chance = random.Random(seed)
     greeted(agent, server).close()
     asked = {
@@ -543,8 +543,8 @@ def test_wherever_a_connection_is_cut_no_message_is_doubled(agent: Agent, server
         b'{"jsonrpc":"2.0","id":1,"method":"tools/list"}\r{"jsonrpc":"2.0","id":2,"method":"tools/call"}\n',
     ],
 )
-def test_a_line_that_is_not_understood_is_not_repeated(agent: Agent, server: FakeServer, line: bytes) -> None:
-    """The line passes once. The relay lives on, and the next connection gets nothing of it."""
+def test_a_line_that_the_relay_cannot_parse_is_not_repeated(agent: Agent, server: FakeServer, line: bytes) -> None:
+    """The relay passes it on once and keeps running; after a reconnect it is not resent."""
     agent.write(line)
     link = server.accept()
     assert link.line() == line
@@ -555,8 +555,10 @@ def test_a_line_that_is_not_understood_is_not_repeated(agent: Agent, server: Fak
     assert link.receive() == INITIALIZED
 
 
-def test_a_daemon_that_keeps_ending_connections_is_given_up(agent: Agent, server: FakeServer, home: Path) -> None:
-    """Three connections end before an answer; then the client is told. A connection that lasted a second does not count."""
+def test_the_relay_gives_up_on_a_daemon_that_keeps_closing_connections(
+    agent: Agent, server: FakeServer, home: Path
+) -> None:
+    """The client gets an error after three connections without a response. One that lasted a second does not count."""
     number, closed, began = agent.request("tools/list"), 0, time.monotonic()
 
     def is_given_up() -> bool:
@@ -578,7 +580,7 @@ def test_a_daemon_that_keeps_ending_connections_is_given_up(agent: Agent, server
 
 
 def test_a_cancelled_request_is_not_answered(agent: Agent, server: FakeServer) -> None:
-    """The request is neither asked again nor reported as failed."""
+    """The request is neither resent after a reconnect nor reported as failed."""
     link = greeted(agent, server)
     call, listed = agent.request("tools/call", CALL), agent.request("tools/list")
     for number in (call, listed):
@@ -622,7 +624,7 @@ def test_the_number_of_unanswered_requests_is_bounded(agent: Agent, server: Fake
 def test_the_relay_finds_the_same_home_as_every_other_command(
     monkeypatch: pytest.MonkeyPatch, configured: str | None
 ) -> None:
-    """The rule is written twice because the relay may import little."""
+    """The rule is implemented twice, because the relay imports as little as possible."""
     if configured is None:
         monkeypatch.delenv("AILERON_HOME", raising=False)
     else:
@@ -667,10 +669,10 @@ DEAR = {
 
 
 def test_no_expensive_module_is_imported_before_the_first_answer(home: Path) -> None:
-    """Agents wait for the relay before each session."""
+    """Agents wait for the relay at the start of each session."""
     assert imported(home, is_answered=False) & DEAR == set()
 
 
 def test_the_relay_imports_json_after_the_first_answer(home: Path) -> None:
-    """This is the control of the test above: then there is time to load what remembers requests."""
+    """The positive control of the test above: the relay has time then to load what it needs for resending requests."""
     assert "json" in imported(home, is_answered=True)

@@ -66,8 +66,8 @@ def test_the_sdk_client_survives_a_killed_daemon(home: DaemonHome, mode: str) ->
     assert before == after
 
 
-def test_an_agent_gets_the_message_of_the_202_word_for_word(home: DaemonHome) -> None:
-    """The text and the facts have it, of the call and of a later check; it equals the route's answer but for the id."""
+def test_an_agent_gets_the_daemons_message_about_a_pending_approval_unchanged(home: DaemonHome) -> None:
+    """The 202 response, the tool result of the call and a later status check have the same text, except for ids."""
     home.add_probe_action("give_back", "text:string", name="ask-first", gated=True)
     asked = home.asked("ask-first", {"text": "x"})
     with Agent(home.path) as agent:
@@ -83,10 +83,10 @@ def test_an_agent_gets_the_message_of_the_202_word_for_word(home: DaemonHome) ->
         assert told["content"][0]["text"].startswith(f"{message}\n")
 
 
-def test_a_call_that_a_kill_interrupts_is_answered_with_outcome_unknown(
+def test_a_call_interrupted_by_a_kill_is_answered_with_outcome_unknown(
     home: DaemonHome, upstream: CountingServer
 ) -> None:
-    """The call is not repeated; the handshake is made again, and the connection is usable."""
+    """The daemon is killed during the call: the relay does not repeat it, and the agent's connection remains usable."""
     upstream.requests.clear()
     with Agent(home.path) as agent:
         agent.initialize()
@@ -106,7 +106,7 @@ def test_a_call_that_a_kill_interrupts_is_answered_with_outcome_unknown(
 
 
 def test_a_subscription_reports_a_new_action_after_a_kill(home: DaemonHome) -> None:
-    """The stream of the era of 2026 is opened again under its own id, and its news comes from the new daemon."""
+    """The relay reopens the stream of the 2026 protocol under its id, and the new daemon sends notifications on it."""
     with Agent(home.path) as agent:
         number = agent.request("subscriptions/listen", envelope(notifications={"toolsListChanged": True}))
         assert agent.receive()["method"] == "notifications/subscriptions/acknowledged"
@@ -120,7 +120,7 @@ def test_a_subscription_reports_a_new_action_after_a_kill(home: DaemonHome) -> N
 
 
 def test_a_stopped_daemon_is_started_only_by_a_request(home: DaemonHome) -> None:
-    """The daemon stays stopped before: a person may have stopped it to change something."""
+    """The relay does not start it for the connection alone: a person may have stopped it to change something."""
     with Agent(home.path) as agent:
         agent.initialize()
         home.stop()
@@ -153,10 +153,10 @@ def finished(home: DaemonHome, run_id: str) -> list[dict[str, Any]]:
     return [event for event in home.events(run_id) if event["type"] == "run.finished"]
 
 
-def test_killing_the_protocol_process_costs_one_answer_and_nothing_else(
+def test_killing_the_protocol_process_loses_one_answer_but_not_the_run(
     home: DaemonHome, upstream: CountingServer
 ) -> None:
-    """The agent is told that the outcome is unknown, and goes on; the run goes on too, and is on record."""
+    """The agent is told that the outcome is unknown, and continues; the run itself finishes and is recorded."""
     with Agent(home.path) as agent:
         agent.initialize()
         number = agent.request("tools/call", call("fetch", path="/slow?killed"))
@@ -177,8 +177,8 @@ def test_killing_the_protocol_process_costs_one_answer_and_nothing_else(
 @pytest.mark.abuse_case("A26")
 @pytest.mark.slow
 @pytest.mark.timeout(240)
-def test_random_kills_double_no_effect(home: DaemonHome, upstream: CountingServer) -> None:
-    """Each call has at most one effect, and an answered one exactly one; some calls were answered and some lost, as a control."""
+def test_random_kills_never_cause_a_second_effect(home: DaemonHome, upstream: CountingServer) -> None:
+    """Each call has at most one effect, an answered one exactly one. As a control, some were answered and some lost."""
     with Agent(home.path) as agent:
         told, lost = killed_at_random(agent, home, upstream)
 
@@ -187,7 +187,7 @@ def test_random_kills_double_no_effect(home: DaemonHome, upstream: CountingServe
 
 
 def test_a_token_of_an_ended_session_is_refused(home: DaemonHome) -> None:
-    """The request is refused; it is not carried out as another session either."""
+    """The request is not carried out under another session either."""
     session = home.must("POST", "/v1/sessions", {"agent": "test", "folder": "/"})
     with Agent(home.path, AILERON_SESSION_TOKEN=session["token"]) as agent:
         agent.initialize()
@@ -206,7 +206,7 @@ def test_a_token_of_an_ended_session_is_refused(home: DaemonHome) -> None:
 
 
 def test_the_relay_starts_the_daemon() -> None:
-    """The person need not start it; a request waits meanwhile."""
+    """The person need not start it; the request waits until it is ready."""
     with daemon_home() as home, Agent(home.path) as agent:
         assert "result" in agent.ask("server/discover", envelope())
         assert home.daemon_pid is not None
@@ -236,8 +236,8 @@ def test_a_home_with_too_long_a_path_is_reported(folder: Path) -> None:
         assert "set AILERON_HOME to a shorter path" in agent.ask("initialize")["error"]["message"]
 
 
-def test_an_agent_that_leaves_while_the_daemon_starts_does_not_break_it() -> None:
-    """The daemon comes up although the client that started it has gone."""
+def test_the_daemon_starts_even_if_the_agent_disconnects_meanwhile() -> None:
+    """The agent's request caused the start, and the daemon becomes ready all the same."""
     with daemon_home() as home:
         with Agent(home.path) as agent:
             wait_until(
@@ -254,7 +254,7 @@ def test_an_agent_that_leaves_while_the_daemon_starts_does_not_break_it() -> Non
 
 @pytest.mark.parametrize("way", ["socket", "http"])
 def test_progress_reaches_only_a_client_that_asks_for_it(home: DaemonHome, way: str) -> None:
-    """Progress comes with the client's token, only rises, and has total and message; without a token there is none."""
+    """The client asks by a progress token. The reported progress never decreases, and has a total and a message."""
     if "report" not in {action["name"] for action in home.must("GET", "/v1/actions")["actions"]}:
         home.add_probe_action("report", "times:integer", "seconds:number", "message:string")
     elsewhere = {}

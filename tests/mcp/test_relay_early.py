@@ -87,7 +87,7 @@ def held_up(home: DaemonHome) -> Iterator[None]:
 def test_an_agent_has_its_tools_before_the_daemon_is_up(
     home: DaemonHome, told: dict[str, dict[str, Any]], version: str
 ) -> None:
-    """The answers equal the daemon's, in the version that was asked for; a call waits until the daemon is up."""
+    """The relay answers from a cache that equals the daemon's answers in that version; a call waits for the daemon."""
     is_modern = version in MODERN_PROTOCOL_VERSIONS
     params = {"name": "give_back", "arguments": {"text": "early"}}
     with held_up(home):
@@ -106,7 +106,7 @@ def test_an_agent_has_its_tools_before_the_daemon_is_up(
 def test_a_subscription_is_told_that_the_early_list_may_be_outdated(
     home: DaemonHome, told: dict[str, dict[str, Any]]
 ) -> None:
-    """The subscription waits for the daemon, and holds up no later request."""
+    """The subscription itself waits for the daemon, but does not block later requests."""
     with held_up(home):
         agent = Agent(home.path)
         number = agent.request("subscriptions/listen", envelope(notifications={"toolsListChanged": True}))
@@ -117,8 +117,10 @@ def test_a_subscription_is_told_that_the_early_list_may_be_outdated(
     assert (changed["method"], changed["params"]["_meta"][SUBSCRIPTION]) == (LIST_CHANGED, number)
 
 
-def test_without_kept_answers_the_agent_waits_for_the_daemon(home: DaemonHome, told: dict[str, dict[str, Any]]) -> None:
-    """The relay makes nothing up: the answer is the daemon's own."""
+def test_without_cached_answers_the_agent_waits_for_the_daemon(
+    home: DaemonHome, told: dict[str, dict[str, Any]]
+) -> None:
+    """The relay invents nothing: the answer is the daemon's own."""
     kept(home).unlink()
     with held_up(home):
         agent = Agent(home.path)
@@ -163,7 +165,7 @@ def test_an_agent_that_cannot_use_every_action_sees_only_its_own_list(
     "spoilt",
     ["not at all", "not JSON", "a list", "of another version of Aileron", "without who is limited", "a link", "a pipe"],
 )
-def test_a_file_of_answers_that_is_not_the_daemons_is_ignored(tmp_path: Path, spoilt: str) -> None:
+def test_a_cache_file_that_the_daemon_did_not_write_is_ignored(tmp_path: Path, spoilt: str) -> None:
     """Only a regular file written by the same version of Aileron counts."""
     file = tmp_path / "run" / "mcp-answers.json"
     file.parent.mkdir()
@@ -191,7 +193,7 @@ def test_a_file_of_answers_that_is_not_the_daemons_is_ignored(tmp_path: Path, sp
 
 
 def test_a_session_that_cannot_use_every_action_waits_for_its_own_list(tmp_path: Path) -> None:
-    """The kept list is that of all other sessions; the answer to the handshake is the same for all."""
+    """The cached list has all actions, so it serves unrestricted sessions only; the cached handshake serves all."""
     file = tmp_path / "run" / "mcp-answers.json"
     file.parent.mkdir()
     results = {"2025-11-25": {"initialize": {"protocolVersion": "2025-11-25"}, "tools/list": {"tools": []}}}
@@ -238,8 +240,8 @@ def test_an_agent_with_early_tools_is_told_why_no_daemon_starts(
     assert "nonsense" in error["message"]
 
 
-def test_answers_that_cannot_be_kept_disturb_no_agent(home: DaemonHome) -> None:
-    """A directory lies in the file's place: agents are still served, and told of a new action."""
+def test_a_cache_that_cannot_be_written_does_not_affect_agents(home: DaemonHome) -> None:
+    """A directory has the cache file's name: agents are still served, and notified of a new action."""
     home.stop()
     kept(home).unlink(missing_ok=True)
     kept(home).mkdir()
@@ -253,8 +255,8 @@ def test_answers_that_cannot_be_kept_disturb_no_agent(home: DaemonHome) -> None:
         kept(home).rmdir()
 
 
-def test_the_kept_answers_are_those_of_the_daemon(home: DaemonHome, told: dict[str, dict[str, Any]]) -> None:
-    """They are equal in every version of the protocol, and are written again when there is another action."""
+def test_the_cached_answers_are_those_of_the_daemon(home: DaemonHome, told: dict[str, dict[str, Any]]) -> None:
+    """They are equal in every version of the protocol, and are rewritten when an action is added."""
     assert json.loads(kept(home).read_bytes())["results"] == told
 
     with Agent(home.path) as agent:

@@ -175,8 +175,8 @@ def greeted(agent: Agent, server: Scripted, *, is_streaming: bool = False) -> No
 # Requests
 
 
-def test_requests_of_the_2026_era_are_mirrored_in_headers(agent: Agent, server: Scripted) -> None:
-    """The headers have version, method, name and, each time, the token, but no session."""
+def test_requests_of_the_2026_protocol_repeat_their_method_and_name_in_headers(agent: Agent, server: Scripted) -> None:
+    """The headers also have the version and, each time, the token, but no protocol session."""
     server.then(whole(200, {"result": {}}))
     agent.ask("tools/call", envelope(name="sänd", arguments={}))
     _, headers, message = server.next()
@@ -194,7 +194,7 @@ def test_requests_of_the_2026_era_are_mirrored_in_headers(agent: Agent, server: 
     "name", ["plain", "", " edge", "edge ", "ü", "=?base64?eA==?=", "a\tb", "~!@#$%^&*()", "\ud800"]
 )
 def test_a_name_becomes_the_header_that_the_sdk_would_send(name: str) -> None:
-    """The spelling is the protocol's own; both refuse what is not valid text."""
+    """The protocol defines how a tool's name is encoded; both refuse a name that is not valid text."""
     from mcp.shared.inbound import encode_header_value
 
     try:
@@ -208,8 +208,8 @@ def test_a_name_becomes_the_header_that_the_sdk_would_send(name: str) -> None:
         assert header_of(name) == expected
 
 
-def test_the_older_era_has_a_session(agent: Agent, server: Scripted) -> None:
-    """The session's id and version are sent after the handshake; at the end the session is deleted."""
+def test_requests_of_the_2025_protocol_carry_a_session_id(agent: Agent, server: Scripted) -> None:
+    """The relay sends session id and version after the handshake, and deletes the session at the end."""
     greeted(agent, server)
     server.then(whole(200, {"result": {}}), accepted)
     agent.ask("tools/list")
@@ -251,7 +251,7 @@ def test_answers_come_as_json_or_as_events(agent: Agent, server: Scripted) -> No
 
 
 def test_notifications_from_the_daemon_arrive(agent: Agent, server: Scripted) -> None:
-    """They use the standing stream of the older era, opened after the handshake and again when it ends."""
+    """The 2025 protocol has a standing stream for them, opened after the handshake and again when it ends."""
     server.then(
         whole(200, {"result": {"protocolVersion": "2025-11-25"}}, Mcp_Session_Id="one"),
         accepted,
@@ -301,7 +301,7 @@ def test_whatever_the_server_answers_the_client_gets_an_answer(
 
 
 def test_an_invalid_message_is_answered_by_the_relay(agent: Agent, server: Scripted) -> None:
-    """The relay answers as the protocol's server would; the next request passes."""
+    """The response equals that of the protocol's server; the next request passes."""
     agent.write(b"[1]\nnot json\n" + b'{"jsonrpc":"2.0","id":null,"method":"ping"}\n')
     assert [agent.receive()["error"]["code"] for _ in range(3)] == [-32700, -32700, -32600]
 
@@ -343,8 +343,8 @@ def test_a_call_whose_answer_is_lost_is_not_sent_again(agent: Agent, server: Scr
     assert [server.next()[2]["method"] for _ in range(3)] == ["tools/list"] * 3
 
 
-def test_an_answer_that_is_cut_off_counts_as_lost(agent: Agent, server: Scripted) -> None:
-    """A body shorter than its declared length is no answer."""
+def test_a_truncated_answer_counts_as_lost(agent: Agent, server: Scripted) -> None:
+    """The body is shorter than its declared length."""
 
     def half(handler: Handler, _message: dict[str, Any]) -> None:
         handler.send_response(200)
@@ -358,8 +358,8 @@ def test_an_answer_that_is_cut_off_counts_as_lost(agent: Agent, server: Scripted
     assert agent.ask("tools/call", envelope(**CALL))["error"]["data"]["class"] == "outcome_unknown"
 
 
-def test_a_forgotten_session_is_replaced_unseen_by_the_client(agent: Agent, server: Scripted) -> None:
-    """The daemon was restarted: the refused call is not sent again, but the client may repeat it; the next call passes."""
+def test_a_lost_protocol_session_is_replaced_invisibly_for_the_client(agent: Agent, server: Scripted) -> None:
+    """The restarted daemon does not know the session. The refused call is not resent; its error allows a retry."""
     greeted(agent, server)
     server.then(
         whole(404, {"error": {"code": -32600, "message": "Session not found"}}),
@@ -383,8 +383,8 @@ def test_a_forgotten_session_is_replaced_unseen_by_the_client(agent: Agent, serv
     assert seen[3][1]["mcp-session-id"] == "two"
 
 
-def test_a_safe_request_survives_a_forgotten_session(agent: Agent, server: Scripted) -> None:
-    """The list is requested again in the new session."""
+def test_a_safe_request_is_resent_in_the_new_session(agent: Agent, server: Scripted) -> None:
+    """The restarted daemon does not know the old session; the client gets the list all the same."""
     greeted(agent, server)
     server.then(
         whole(404, b"{}"),
@@ -396,7 +396,7 @@ def test_a_safe_request_survives_a_forgotten_session(agent: Agent, server: Scrip
 
 
 def test_a_subscription_is_opened_again(agent: Agent, server: Scripted) -> None:
-    """The second acknowledgement becomes the notification that the tools may be others."""
+    """The client sees no second acknowledgement, but a notification that the tools may have changed."""
     meta = {"io.modelcontextprotocol/subscriptionId": 1}
     acknowledged = {
         "jsonrpc": "2.0",
@@ -451,7 +451,7 @@ def test_cancelling_in_the_older_era_sends_a_notification(agent: Agent, server: 
 
 
 def test_concurrent_requests_are_bounded(agent: Agent, server: Scripted) -> None:
-    """The sixty-fifth is refused, not queued."""
+    """The sixty-fifth request is refused, not queued."""
     held = threading.Event()
 
     def hold(handler: Handler, message: dict[str, Any]) -> None:
@@ -521,7 +521,7 @@ def test_a_token_is_sent_only_to_safe_urls(url: str) -> None:
         ),
     ],
 )
-def test_a_mistake_in_the_environment_is_told_to_the_client(
+def test_a_mistake_in_the_environment_is_reported_to_the_client(
     folder: Path, environment: dict[str, str], words: str
 ) -> None:
     """An agent shows its person the answer to `initialize`, but seldom what is on standard error."""
@@ -578,7 +578,7 @@ def test_the_sdk_client_survives_a_killed_daemon(home: DaemonHome, folder: Path,
 
 
 @pytest.mark.jail
-def test_a_call_that_a_kill_interrupts_is_answered_with_outcome_unknown(
+def test_a_call_interrupted_by_a_kill_is_answered_with_outcome_unknown(
     home: DaemonHome, folder: Path, upstream: CountingServer
 ) -> None:
     """The call is not repeated, and the connection is usable again, as over the socket."""
@@ -601,7 +601,7 @@ def test_a_call_that_a_kill_interrupts_is_answered_with_outcome_unknown(
 @pytest.mark.jail
 @pytest.mark.slow
 @pytest.mark.timeout(240)
-def test_random_kills_double_no_effect(home: DaemonHome, folder: Path, upstream: CountingServer) -> None:
+def test_random_kills_never_cause_a_second_effect(home: DaemonHome, folder: Path, upstream: CountingServer) -> None:
     """Each call has at most one effect, and an answered one exactly one; some calls were answered and some lost, as a control."""
     with Agent(folder, **environment_of(home)) as agent:
         told, lost = killed_at_random(agent, home, upstream)
@@ -693,7 +693,7 @@ def test_the_servers_certificate_is_verified(folder: Path) -> None:
 def test_a_line_that_is_not_passed_on_is_answered_under_its_id(
     agent: Agent, server: Scripted, line: bytes, request_id: int | str
 ) -> None:
-    """A client waits for the id that it gave; the next request is passed on."""
+    """A client waits for a response with the id that it chose; the next request is passed on."""
     agent.write(line + b"\n")
     refused = agent.receive()
     assert (refused["id"], "error" in refused) == (request_id, True)

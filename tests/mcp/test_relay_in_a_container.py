@@ -80,7 +80,7 @@ def test_an_agent_in_a_container_lists_and_calls(outside: Outside) -> None:
 
 
 def test_a_person_outside_of_the_container_decides(outside: Outside) -> None:
-    """The call answers at once; the agent waits for the decision of a person whom it cannot reach."""
+    """The call returns at once; the agent polls for the decision of a person whom it cannot reach."""
     with outside.agent(outside.token()) as agent:
         agent.initialize()
         asked = agent.ask("tools/call", {"name": "ask_first", "arguments": {"text": "may I"}})["result"]

@@ -54,8 +54,8 @@ def conversation() -> ClientConversation:
 
 
 @given(STEPS)
-def test_only_safe_requests_are_ever_asked_again(steps: list[tuple[str, bytes]]) -> None:
-    """Any lines in any order, over any number of daemons, cause no error, whole lines only, and never a second call."""
+def test_only_safe_requests_are_ever_resent(steps: list[tuple[str, bytes]]) -> None:
+    """Any lines in any order, over any number of daemons, lead to whole lines only and never to a second call."""
     conversation = ClientConversation()
     for step, data in steps:
         if step == "sent":
@@ -73,7 +73,7 @@ def test_only_safe_requests_are_ever_asked_again(steps: list[tuple[str, bytes]])
 
 @given(STEPS)
 def test_every_request_gets_one_answer(steps: list[tuple[str, bytes]]) -> None:
-    """A request that the daemon answered is not answered again, and any other is answered once."""
+    """A request that the daemon answered gets no second response from the relay; every other one gets exactly one."""
     conversation = ClientConversation()
     answered: list[str] = []
     for _, data in steps:
@@ -92,7 +92,7 @@ def test_every_request_gets_one_answer(steps: list[tuple[str, bytes]]) -> None:
 
 @given(st.binary(max_size=200) | MESSAGES.map(lambda message: json.dumps(message).encode()))
 def test_only_requests_are_answered_with_a_refusal(data: bytes) -> None:
-    """The refusal has the request's own id; anything else is not answered."""
+    """The refusal has the request's id; notifications and responses are not answered."""
     answer = refusal(data, "why")
     message = message_of(data)
     if answer:
@@ -102,7 +102,7 @@ def test_only_requests_are_answered_with_a_refusal(data: bytes) -> None:
 
 
 def test_the_memory_of_the_relay_is_bounded(conversation: ClientConversation) -> None:
-    """A request that does not fit is not asked again; its client is told to ask again."""
+    """A request that does not fit cannot be resent later; after a reconnect, its client is told to ask again."""
     size = 1000
     for number in range(MAX_OPEN):
         conversation.sent(line(id=number, method="ping", params={"x": "y" * size}))
@@ -115,7 +115,7 @@ def test_the_memory_of_the_relay_is_bounded(conversation: ClientConversation) ->
     assert "ask again" in given_up[0]["error"]["message"]
 
 
-def test_a_request_is_not_asked_again_for_ever(conversation: ClientConversation) -> None:
+def test_a_request_is_resent_only_a_few_times(conversation: ClientConversation) -> None:
     """The client is told after MAX_ASKED (four) daemons that went away."""
     conversation.sent(line(id=1, method="tools/list"))
     for _ in range(MAX_ASKED - 1):
@@ -127,7 +127,7 @@ def test_a_request_is_not_asked_again_for_ever(conversation: ClientConversation)
 
 
 def test_a_failed_handshake_is_not_repeated(conversation: ClientConversation) -> None:
-    """Only a handshake that the daemon accepted is kept as state; the client may try another."""
+    """The relay replays only a handshake that the daemon accepted; the client may try another."""
     conversation.sent(line(id=1, method="initialize", params={}))
     conversation.heard(line(id=1, error={"code": -32022, "message": "no"}))
 
@@ -135,7 +135,7 @@ def test_a_failed_handshake_is_not_repeated(conversation: ClientConversation) ->
 
 
 def test_the_number_1_and_the_text_1_are_different_ids(conversation: ClientConversation) -> None:
-    """The answer to one of them leaves the other open."""
+    """A response to one of them leaves the other request unanswered."""
     conversation.sent(line(id=1, method="tools/call"))
     conversation.sent(line(id="1", method="tools/call"))
     conversation.heard(line(id=1, result={}))

@@ -69,8 +69,8 @@ def test_every_status_says_what_happened_and_what_to_do_next(status: RunStatus) 
     assert ("poll_after_ms" in told) == (not status.is_final)
 
 
-def test_only_an_end_without_completion_is_an_error() -> None:
-    """An agent shows errors as such; a call that waits, or has completed, is none."""
+def test_only_a_run_that_ended_without_completing_is_an_error() -> None:
+    """Agents display errors differently, so pending and completed calls must not have the mark."""
     errors = {status for status in RunStatus if state_result(state(status)).is_error}
 
     assert errors == {
@@ -82,7 +82,7 @@ def test_only_an_end_without_completion_is_an_error() -> None:
     }
 
 
-def test_a_pending_call_is_to_be_polled_and_not_repeated() -> None:
+def test_a_pending_call_tells_the_agent_to_poll_and_not_to_repeat_it() -> None:
     """The agent is told to pass the message on to the person, not to decide, and not to call again."""
     told = facts(state_result(state(RunStatus.PENDING_APPROVAL)))
 
@@ -94,14 +94,14 @@ def test_a_pending_call_is_to_be_polled_and_not_repeated() -> None:
 
 
 def test_a_question_of_the_person_is_passed_to_the_agent() -> None:
-    """The question comes before everything else, because the person waits for the answer."""
+    """The result quotes the question and says how to answer, because the person is waiting."""
     told = facts(state_result(state(RunStatus.PENDING_APPROVAL, question="Which Mira?")))
 
     assert (told["question"], "Which Mira?" in told["message"]) == ("Which Mira?", True)
     assert "id act-1 and your answer" in told["next_step"]
 
 
-def test_a_reason_and_an_edit_are_passed_on() -> None:
+def test_a_denials_reason_and_edited_arguments_are_passed_on() -> None:
     """The agent learns why a person denied the call, or which arguments they changed."""
     denied = facts(state_result(state(RunStatus.DENIED)))
     edited = facts(state_result(state(RunStatus.COMPLETED, executed_arguments={"to": "mira"})))
@@ -115,7 +115,7 @@ def test_a_reason_and_an_edit_are_passed_on() -> None:
     assert "changed" not in plain["message"]
 
 
-def test_an_unknown_outcome_is_never_to_be_repeated() -> None:
+def test_an_unknown_outcome_tells_the_agent_not_to_repeat_the_call() -> None:
     """The mark follows from the status and from the class of a failure; a failure with a known outcome has none."""
     unknown = facts(state_result(state(RunStatus.UNKNOWN)))
     failed = facts(state_result(state(RunStatus.FAILED, error={**ERROR, "class": "outcome_unknown"})))
@@ -172,8 +172,8 @@ def test_the_list_of_pending_calls_is_bounded() -> None:
 
 @pytest.mark.abuse_case("A7")
 @hostile
-def test_texts_of_others_are_harmless_in_a_sentence(text: str) -> None:
-    """Hidden and control characters of a reason, question or message are spelled out, since a terminal may show the sentence."""
+def test_untrusted_texts_are_escaped_in_sentences(text: str) -> None:
+    """A terminal may show the sentence, so hidden and control characters of reasons and questions are spelled out."""
     text = text.encode("utf-8", "replace").decode()  # JSON cannot carry half of a character
     for result in (
         state_result(state(RunStatus.DENIED, reason=text)),
@@ -192,8 +192,8 @@ def test_texts_of_others_are_harmless_in_a_sentence(text: str) -> None:
         )  # whole, as a fact
 
 
-def test_no_answer_is_longer_than_every_agent_shows_whole() -> None:
-    """A text of a million characters neither fills an agent's memory nor pushes anything that matters out of an answer."""
+def test_no_result_is_longer_than_the_shortest_limit_of_an_agent() -> None:
+    """A text of a million characters does not displace the message and the next step."""
     long = "x" * 1_000_000
     many = {f"k{number}": "v" * 50 for number in range(10_000)}
     error = {**ERROR, "message": long, "requested": long, "granted": [long], "details": {"body": long, **many}}
@@ -215,7 +215,7 @@ def test_no_answer_is_longer_than_every_agent_shows_whole() -> None:
 
 
 def test_facts_that_fit_are_shown_and_the_others_are_named() -> None:
-    """The order stays; edited arguments are shown as far as there is room."""
+    """The order stays; edited arguments are shown up to the size limit."""
     arguments = {"to": "mira", "body": "x" * 5000, "subject": "lunch"}
     told = facts(state_result(state(RunStatus.COMPLETED, executed_arguments=arguments)))["executed_arguments"]
 

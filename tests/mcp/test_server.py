@@ -69,7 +69,7 @@ async def test_a_client_of_either_era_lists_and_calls(mode: str) -> None:
 
 @both_eras
 async def test_the_instructions_are_sent_at_the_start_and_fit(mode: str) -> None:
-    """They are equal in `initialize` and `server/discover`, and fit the agent that cuts them shortest."""
+    """They are equal in `initialize` and `server/discover`, and fit the agent that truncates them earliest."""
     async with running(DictDoor()) as server, connected(server, mode) as client:
         assert client.instructions == INSTRUCTIONS
         assert client.server_info is not None
@@ -100,7 +100,7 @@ async def test_every_tool_on_the_wire_has_a_valid_schema_and_all_hints(mode: str
 
 @both_eras
 async def test_a_long_list_is_read_by_its_cursors(mode: str) -> None:
-    """A client that follows them sees all tools; a cursor of its own making is an error of the protocol."""
+    """A client that follows the cursors sees all tools; an invented cursor is a protocol error."""
     door = DictDoor(*(offered(f"a{number:03}") for number in range(300)))
     async with running(door) as server, connected(server, mode) as client:
         first = await client.list_tools()
@@ -115,7 +115,7 @@ async def test_a_long_list_is_read_by_its_cursors(mode: str) -> None:
 
 @both_eras
 async def test_a_gated_call_is_answered_at_once_and_polled(mode: str) -> None:
-    """Pending, still pending, denied with the reason; another session's id does not exist."""
+    """The statuses are pending, still pending, and denied with the reason; another session's id is unknown."""
     door = pending_door()
     async with running(door) as server, connected(server, mode, "ses-1") as client:
         asked = await client.call_tool("send_mail", {})
@@ -137,7 +137,7 @@ async def test_a_gated_call_is_answered_at_once_and_polled(mode: str) -> None:
 
 @both_eras
 async def test_the_agent_answers_a_question_of_the_person(mode: str) -> None:
-    """The question ends a wait at once, and the answer goes back; without a question, an answer is refused."""
+    """A question ends the wait at once, and the answer reaches the person; without a question, an answer is refused."""
     door = pending_door()
     async with running(door) as server, connected(server, mode) as client:
         await client.call_tool("send_mail", {})
@@ -200,7 +200,7 @@ class ReportingDoor(DictDoor):
 
 @both_eras
 async def test_progress_only_rises_whatever_a_connector_reports(mode: str) -> None:
-    """Progress that starts anew is added to the total so far, progress that does not rise is not sent, and the result arrives."""
+    """Progress that restarts from zero is added to the total so far; progress that decreases is not sent."""
     door = ReportingDoor((1, 2), (2, 2), (2, 2), (0, 4), (1, 4), (-5, None), (1e9, 2))
     seen: list[tuple[float, float | None]] = []
 
@@ -231,7 +231,7 @@ async def test_waiting_ends_after_the_requested_time(mode: str) -> None:
 
 @both_eras
 async def test_only_cancel_action_withdraws_a_question(mode: str) -> None:
-    """The withdrawal works once; the second time, the refusal says that it was decided."""
+    """The withdrawal works once; a second one is refused, because the question is already decided."""
     door = pending_door()
     async with running(door) as server, connected(server, mode) as client:
         await client.call_tool("send_mail", {})
@@ -260,7 +260,7 @@ async def test_only_cancel_action_withdraws_a_question(mode: str) -> None:
 async def test_bad_arguments_give_a_result_that_names_them(
     mode: str, tool: str, arguments: dict[str, Any], words: str
 ) -> None:
-    """The answer is a result, not an error of the protocol: a model reads only the former."""
+    """The error is a tool result and not a protocol error, because a model reads only the former."""
     async with running(DictDoor()) as server, connected(server, mode) as client:
         result = await client.call_tool(tool, arguments)
 
@@ -269,8 +269,8 @@ async def test_bad_arguments_give_a_result_that_names_them(
 
 
 @both_eras
-async def test_a_refusal_by_the_door_is_a_result(mode: str) -> None:
-    """The result has the failure's class and the remedy; the status of a refused action is failed."""
+async def test_a_refusal_by_the_daemon_is_a_tool_result(mode: str) -> None:
+    """The result has the failure's class and fix; a refused action has the status failed."""
     door = DictDoor(offered("send-mail"))
 
     async def locked(*_args: object) -> dict[str, Any]:
@@ -286,8 +286,8 @@ async def test_a_refusal_by_the_door_is_a_result(mode: str) -> None:
 
 
 @both_eras
-async def test_an_unknown_tool_is_an_error_of_the_protocol(mode: str) -> None:
-    """The specification requires it; the name comes back escaped and cut."""
+async def test_an_unknown_tool_is_a_protocol_error(mode: str) -> None:
+    """The specification requires this; the message quotes the name escaped and truncated."""
     async with running(DictDoor(offered("a"))) as server, connected(server, mode) as client:
         with pytest.raises(MCPError) as caught:
             await client.call_tool("no\u202esuch\x1b[2Jtool" + "x" * 1000, {})
@@ -314,8 +314,10 @@ async def test_calling_a_removed_tool_says_why_it_is_gone(mode: str) -> None:
 
 @pytest.mark.abuse_case("A8")
 @both_eras
-async def test_a_bug_reveals_nothing_about_the_call(mode: str, caplog: pytest.LogCaptureFixture) -> None:
-    """Neither the agent nor the log gets the text of an unforeseen exception or the arguments of the call."""
+async def test_an_unexpected_exception_reveals_nothing_about_the_call(
+    mode: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neither the agent nor the log gets the exception's text or the arguments of the call."""
     door = DictDoor(offered("a"))
 
     async def broken(*_args: object) -> dict[str, Any]:
@@ -359,7 +361,7 @@ async def test_a_long_result_is_read_page_by_page(mode: str) -> None:
 
 @both_eras
 async def test_a_cancelled_call_stops_waiting(mode: str) -> None:
-    """The door's coroutine is cancelled, and the connection goes on."""
+    """The daemon's coroutine is cancelled, and the connection stays open."""
     door = DictDoor(offered("slow"), offered("quick"))
     door.hold = anyio.Event()
     async with running(door) as server, connected(server, mode) as client, anyio.create_task_group() as tasks:
@@ -373,7 +375,7 @@ async def test_a_cancelled_call_stops_waiting(mode: str) -> None:
 
 
 @both_eras
-async def test_a_connection_that_ends_stops_its_calls_from_waiting(mode: str) -> None:
+async def test_calls_stop_waiting_when_their_connection_ends(mode: str) -> None:
     """The calls stop as cancelled ones do: there is no client to be answered."""
     door = DictDoor(offered("slow"))
     door.hold = anyio.Event()
@@ -386,8 +388,8 @@ async def test_a_connection_that_ends_stops_its_calls_from_waiting(mode: str) ->
             await door.cancelled.wait()
 
 
-async def test_clients_of_the_older_era_are_told_of_changed_actions() -> None:
-    """Every connected client is told without asking; its next list is the new one."""
+async def test_clients_of_the_older_era_are_notified_of_changed_actions() -> None:
+    """Every connected client is notified without a subscription; its next list is the new one."""
     door = DictDoor(offered("a"))
     heard = [anyio.Event(), anyio.Event()]
 
@@ -413,8 +415,8 @@ async def test_clients_of_the_older_era_are_told_of_changed_actions() -> None:
         assert "b" in [tool.name for tool in (await client.list_tools()).tools]
 
 
-async def test_a_client_of_the_newer_era_is_told_on_its_subscription() -> None:
-    """A client without a subscription is told nothing; both see the new list."""
+async def test_a_client_of_the_newer_era_is_notified_on_its_subscription() -> None:
+    """A client without a subscription gets no notification; both see the new list."""
     door = DictDoor(offered("a"))
     unasked: list[object] = []
 
@@ -437,7 +439,7 @@ async def test_a_client_of_the_newer_era_is_told_on_its_subscription() -> None:
         assert [message for message in unasked if isinstance(message, mcp_types.ToolListChangedNotification)] == []
 
 
-async def test_ended_connections_are_told_nothing_and_forgotten() -> None:
+async def test_ended_connections_get_no_notifications_and_are_forgotten() -> None:
     """Connections that have ended leave no entry behind, so changes cost nothing for them."""
     door = DictDoor(offered("a"))
     async with running(door) as server:

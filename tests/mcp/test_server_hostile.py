@@ -77,10 +77,10 @@ async def works(server: Served) -> bool:
         (b'{"jsonrpc":"2.0","id":1,"error":"no"}\n', None, INVALID_REQUEST),
     ],
 )
-async def test_an_invalid_message_is_answered_and_the_connection_goes_on(
+async def test_an_invalid_message_is_answered_without_ending_the_connection(
     line: bytes, request_id: object, code: int
 ) -> None:
-    """The answer is JSON-RPC's own error, under the id if there is one; the next request is served."""
+    """The response is a JSON-RPC error with the message's id, if it has one; the next request is served."""
     async with opened(DictDoor(offered("quick"))) as peer:
         await peer.say(line)
         refused = await peer.hear()
@@ -95,7 +95,7 @@ async def test_an_invalid_message_is_answered_and_the_connection_goes_on(
 @pytest.mark.anyio
 @pytest.mark.parametrize("ending", [b"\n", b""], ids=["ended", "endless"])
 async def test_a_line_that_is_too_long_ends_the_connection(ending: bytes) -> None:
-    """The server ends it at the bound, after an error; a line that just fits is taken, and other agents notice nothing."""
+    """The server first sends an error. A line of exactly the limit is accepted, and other agents are unaffected."""
     head = b'{"jsonrpc":"2.0","id":7,"method":"ping","params":{"a":"'
     fits = head + b"x" * (MAX_LINE_BYTES - len(head) - 3) + b'"}}'
     assert len(fits) == MAX_LINE_BYTES
@@ -116,7 +116,7 @@ async def test_a_line_that_is_too_long_ends_the_connection(ending: bytes) -> Non
 @pytest.mark.abuse_case("A4")
 @pytest.mark.anyio
 async def test_a_thousand_concurrent_calls_are_bounded() -> None:
-    """Only MAX_CALLS of them are in progress, the others are refused; afterwards there is room again."""
+    """Only MAX_CALLS of them run, and the others are refused; later calls are accepted again."""
     door = DictDoor(offered("slow"), offered("quick"))
     door.hold = anyio.Event()
     async with opened(door) as peer:
@@ -164,8 +164,8 @@ async def test_large_concurrent_calls_are_bounded_by_their_bytes() -> None:
 
 @pytest.mark.abuse_case("A4")
 @pytest.mark.anyio
-async def test_an_id_that_is_in_use_is_refused() -> None:
-    """Two answers under one id could not be told apart; 7 and "7" are the same id. Afterwards it is free."""
+async def test_a_request_with_an_id_in_use_is_refused() -> None:
+    """Two responses with one id could not be told apart; 7 and "7" count as the same id. Later the id is free again."""
     door = DictDoor(offered("slow"))
     door.hold = anyio.Event()
     async with opened(door) as peer:
@@ -185,7 +185,7 @@ async def test_an_id_that_is_in_use_is_refused() -> None:
 @pytest.mark.abuse_case("A27")
 @pytest.mark.anyio
 async def test_a_cancelled_request_makes_room_and_is_never_answered() -> None:
-    """64 cancelled calls no longer count; cancelling an answered request changes nothing."""
+    """64 cancelled calls no longer count towards the limit; cancelling an answered request has no effect."""
     door = DictDoor(offered("slow"), offered("quick"))
     door.hold = anyio.Event()
     async with opened(door) as peer:
@@ -212,8 +212,8 @@ async def test_a_cancelled_request_makes_room_and_is_never_answered() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_call_cancelled_by_the_next_line_never_reaches_the_door() -> None:
-    """The control is the same call without a cancellation, which does."""
+async def test_a_call_cancelled_by_the_next_line_never_reaches_the_daemon() -> None:
+    """The control is the same call without a cancellation, which reaches it."""
     door = DictDoor(offered("quick"))
     call = {"method": "tools/call", "params": {"name": "quick", "arguments": {}}}
     async with opened(door) as peer:
@@ -229,8 +229,8 @@ async def test_a_call_cancelled_by_the_next_line_never_reaches_the_door() -> Non
 
 
 @pytest.mark.anyio
-async def test_a_cancellation_after_the_answer_leaves_a_question_waiting() -> None:
-    """Some agents send a cancellation after every call: a question that waits for a person must survive it."""
+async def test_a_cancellation_after_the_answer_does_not_withdraw_a_question() -> None:
+    """Some agents send a cancellation after every call, also after one whose approval is still pending."""
     door = DictDoor(offered("send-mail", gated=True))
     door.answers["send-mail"] = {"status": "pending_approval", "approval_id": "act-1", "audit_id": "run-1"}
     async with opened(door) as peer:
@@ -244,8 +244,8 @@ async def test_a_cancellation_after_the_answer_leaves_a_question_waiting() -> No
 
 @pytest.mark.abuse_case("A5")
 @pytest.mark.anyio
-async def test_an_agent_that_never_reads_is_disconnected_and_holds_nobody_up() -> None:
-    """The agent asks for megabytes and news without reading: it costs its calls in progress, until its time is over."""
+async def test_an_agent_that_never_reads_is_disconnected_and_delays_no_other() -> None:
+    """The agent requests megabytes without reading them; after a timeout it loses connection and calls."""
     door = DictDoor(offered("big"), offered("quick"))
     door.answers["big"] = {"status": "completed", "audit_id": "run-1", "result": "x" * 1_000_000}
     with anyio.fail_after(DEADLINE_S):
@@ -310,7 +310,7 @@ async def test_the_subscriptions_of_one_connection_are_bounded() -> None:
 
 @pytest.mark.anyio
 async def test_a_server_that_ends_leaves_unanswered_calls_to_the_relay() -> None:
-    """The server makes up no answer for a call that it cut short: the outcome is unknown, and the relay says so."""
+    """The server sends no response for a call that it interrupted; the relay reports that the outcome is unknown."""
     door = DictDoor(offered("slow"))
     door.hold = anyio.Event()
     async with opened(door) as peer:
@@ -324,8 +324,8 @@ async def test_a_server_that_ends_leaves_unanswered_calls_to_the_relay() -> None
 
 @pytest.mark.abuse_case("A2")
 @pytest.mark.anyio
-async def test_the_two_eras_do_not_mix_on_one_connection() -> None:
-    """A connection stays in the era in which it began; a request before any handshake is refused."""
+async def test_a_connection_stays_in_its_protocol_era() -> None:
+    """The first message determines the era; a request before any handshake is refused."""
     with anyio.fail_after(DEADLINE_S):
         async with running(DictDoor(offered("quick"))) as server:
             async with raw_peer(server) as peer:
@@ -356,8 +356,8 @@ async def test_the_two_eras_do_not_mix_on_one_connection() -> None:
         (r'{"\ude00": 1}', "params.arguments.topic[1] has a key with half of a character"),
     ],
 )
-async def test_values_that_json_cannot_carry_never_reach_the_door(value: str, words: str) -> None:
-    """The SDK's parser lets some through and would call with null: the caller is told where the value is, under its id."""
+async def test_values_that_json_cannot_represent_never_reach_the_daemon(value: str, words: str) -> None:
+    """The SDK's parser would pass NaN on as null; instead, the caller gets an error that names the place."""
     door = DictDoor(offered("quick"))
     call = json.dumps({**LIST, "method": "tools/call", "params": {"name": "quick", "arguments": {"topic": [1, "?"]}}})
     async with opened(door) as peer:
@@ -412,8 +412,8 @@ def test_any_split_of_the_bytes_gives_the_same_lines(lines: list[bytes], data: s
 
 
 @pytest.mark.parametrize("pieces", [[b"x" * 11], [b"x" * 6, b"x" * 5], [b"a\n" + b"x" * 11], [b"x" * 11 + b"\n"]])
-def test_a_splitter_holds_at_most_one_line(pieces: list[bytes]) -> None:
-    """A line of one byte more than the bound is too long, whether it ended or not; a line of the bound is fine."""
+def test_the_line_splitter_buffers_at_most_one_line(pieces: list[bytes]) -> None:
+    """A line of one byte more than the limit is too long, even before it ends; a line of the limit is accepted."""
     assert Splitter(10).feed(b"x" * 10 + b"\n") == [b"x" * 10]
     splitter = Splitter(10)
     for piece in pieces[:-1]:
@@ -422,8 +422,8 @@ def test_a_splitter_holds_at_most_one_line(pieces: list[bytes]) -> None:
         splitter.feed(pieces[-1])
 
 
-def test_the_peer_of_these_tests_reads_what_it_is_sent() -> None:
-    """Control: if a `RawPeer` heard nothing, the silence above would mean nothing."""
+def test_the_tests_own_client_receives_what_is_sent() -> None:
+    """This is a control: a `RawPeer` that heard nothing would make the silence in other tests meaningless."""
 
     async def talk() -> None:
         async with running(DictDoor()) as server, raw_peer(server) as peer:

@@ -119,7 +119,7 @@ async def test_waiting_reports_progress_over_http(place: Place, mode: str) -> No
 
 @pytest.mark.jail
 async def test_the_standing_stream_of_the_older_era_reports_changed_actions(place: Place) -> None:
-    """The server announces the capability beforehand."""
+    """The server announces this capability in the handshake."""
     heard = anyio.Event()
 
     async def handler(message: object) -> None:
@@ -153,7 +153,7 @@ async def test_a_subscription_of_the_newer_era_reports_changed_actions(place: Pl
 @pytest.mark.abuse_case("A1")
 @pytest.mark.jail
 async def test_a_stolen_protocol_session_id_is_useless(place: Place) -> None:
-    """The id does not exist for another token; with its own it works, until the session of that token ends."""
+    """The id is unknown under another token; with its own token it works until that token's session ends."""
     begun = place.home.must("POST", "/v1/sessions", {"agent": "test", "folder": "/"})
     mine, other = begun["token"], place.token()
     with anyio.fail_after(DEADLINE_S):
@@ -176,7 +176,7 @@ async def test_a_stolen_protocol_session_id_is_useless(place: Place) -> None:
 @pytest.mark.abuse_case("A1")
 @pytest.mark.jail
 async def test_an_invalid_token_is_refused(place: Place) -> None:
-    """Both eras refuse it, and it does not count as the session `local` either."""
+    """Both eras refuse it instead of treating the request as the session `local`."""
     with anyio.fail_after(DEADLINE_S):
         for token in ("x", "ail_" + "A" * 43):
             async with place.client(token) as nobody:
@@ -202,7 +202,7 @@ async def test_a_body_that_is_too_long_is_refused(place: Place, over: int) -> No
 
 @pytest.mark.abuse_case("A4")
 async def test_concurrent_requests_of_one_session_are_bounded() -> None:
-    """The next one is refused and not begun; another session is served meanwhile, and afterwards this one again."""
+    """The next request is refused; another session is served meanwhile, and later the same one again."""
     door = DictDoor(offered("slow"))
     door.hold = anyio.Event()
     refused = anyio.Event()
@@ -294,7 +294,7 @@ class Exchange:
 
 
 async def test_the_bodies_of_one_session_are_bounded_together() -> None:
-    """Eight megabytes are in progress, the ninth is refused and not begun; afterwards there is room."""
+    """Eight megabytes are in progress, and a ninth is refused; later there is room again."""
     door = DictDoor(offered("slow"))
     door.hold = anyio.Event()
     call = {"name": "slow", "arguments": {"topic": "x" * (MAX_LINE_BYTES - 500)}, "_meta": MODERN}
@@ -317,8 +317,8 @@ async def test_the_bodies_of_one_session_are_bounded_together() -> None:
     assert len(door.calls) == 9
 
 
-async def test_a_client_that_goes_away_stops_its_call_from_waiting() -> None:
-    """The newer era cancels calls over HTTP this way; the door may keep the run."""
+async def test_a_call_stops_waiting_when_its_client_disconnects() -> None:
+    """The newer era cancels HTTP calls this way; the run itself may continue."""
     door = DictDoor(offered("slow"))
     door.hold = anyio.Event()
     call = {"name": "slow", "arguments": {}, "_meta": MODERN}

@@ -53,8 +53,8 @@ MOST_IMPORTED = 480
 """Modules, including Python's own; there were 520."""
 
 
-def test_the_process_imports_little_and_builds_its_models_before_it_is_asked() -> None:
-    """A confined process can open no file; a model that was never used is still built without importing another module."""
+def test_the_process_imports_few_modules_and_none_once_it_is_confined() -> None:
+    """A confined process can open no file, so even a model that was never used must be built without an import."""
     module = "tests.mcp.first_requests"
     done = subprocess.run([sys.executable, "-m", module], check=True, capture_output=True, text=True, timeout=60)
     seen = json.loads(done.stdout)
@@ -79,7 +79,7 @@ plugin = Plugin()
 
 
 def test_the_process_loads_no_plugin_of_another_package(tmp_path: Path) -> None:
-    """pydantic loads the plugins that installed packages register, unless it is told not to."""
+    """pydantic would load plugins that installed packages register."""
     about = tmp_path / "intruder-1.dist-info"
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: intruder\nVersion: 1\n", encoding="ascii")

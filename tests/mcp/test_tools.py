@@ -99,7 +99,7 @@ def test_a_long_body_is_cut_and_says_so() -> None:
 def test_hints_say_what_a_call_does_by_itself(
     options: dict[str, Any], reads: bool, destroys: bool, repeats: bool
 ) -> None:
-    """An action that only asks a person destroys nothing; one that acts at once is as bad as its file says (ADR 0019)."""
+    """A gated call only asks a person, so it is not destructive; an ungated one is what its file says (ADR 0019)."""
     assert hints(tool_of(offered("a", **options))) == {
         "readOnlyHint": reads,
         "destructiveHint": destroys,
@@ -108,14 +108,14 @@ def test_hints_say_what_a_call_does_by_itself(
     }
 
 
-def test_our_own_tools_are_the_reserved_names() -> None:
-    """The names that an action may not have are exactly those of our tools; only two of them claim to be read-only."""
+def test_ailerons_own_tools_are_exactly_the_reserved_names() -> None:
+    """An action cannot have one of these names. Only two of these tools claim to be read-only."""
     assert {*OWN_NAMES, "find_action", "run_action"} == RESERVED_TOOLS
     assert {tool.name for tool in OWN if hints(tool)["readOnlyHint"]} == {"list_pending", "wait_for_action"}
     assert [hints(tool)["destructiveHint"] or hints(tool)["openWorldHint"] for tool in OWN] == [False] * 4
 
 
-def test_the_tools_that_stand_for_many_have_honest_hints() -> None:
+def test_the_tools_that_find_and_run_actions_have_honest_hints() -> None:
     """Finding only reads local facts; running may do anything, and is as bad as the worst action."""
     assert hints(FIND_ACTION) == {
         "readOnlyHint": True,
@@ -132,7 +132,7 @@ def test_the_tools_that_stand_for_many_have_honest_hints() -> None:
 
 
 def test_with_many_actions_only_the_listed_ones_are_tools() -> None:
-    """The tools that find and run the others come too; none may be listed, and the listed ones may need a second page."""
+    """The tools that find and run the others are listed too. No action may be listed, or several pages of them."""
     actions = [offered(f"a{number:04}") for number in range(PAGE_TOOLS + 1)]
     names = [entry.action.name for entry in actions]
     none, _ = page_of(offer(*actions, listed=frozenset()), None)
@@ -147,7 +147,7 @@ def test_with_many_actions_only_the_listed_ones_are_tools() -> None:
 
 
 def test_the_order_of_tools_does_not_depend_on_the_order_of_actions() -> None:
-    """Ours come first, then the others by name: a list that changes its order costs an agent its cache."""
+    """Aileron's tools come first, then actions by name: a changed order would invalidate an agent's prompt cache."""
     actions = [offered(name) for name in ("b", "a.c", "a-b")]
 
     assert page_of(offer(*actions), None) == page_of(offer(*reversed(actions)), None)
@@ -172,7 +172,7 @@ def test_a_long_list_comes_in_pages_that_together_are_complete() -> None:
 
 
 def test_an_action_added_between_two_pages_shifts_no_other() -> None:
-    """A cursor names a tool, not a position."""
+    """A cursor names a tool instead of a position."""
     actions = [offered(f"a{number:04}") for number in range(PAGE_TOOLS)]
     first, cursor = page_of(offer(*actions), None)
     second, end = page_of(offer(offered("a0000-new"), *actions[1:]), cursor)

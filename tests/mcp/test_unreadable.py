@@ -21,10 +21,10 @@ IDS = st.integers() | TEXTS
 
 
 @given(before=MEMBERS, after=MEMBERS, request_id=IDS, sizes=st.lists(st.integers(1, 9), min_size=1))
-def test_the_id_is_found_however_a_line_is_cut(
+def test_the_id_is_found_however_an_invalid_line_is_split(
     before: dict[str, Any], after: dict[str, Any], request_id: int | str, sizes: list[int]
 ) -> None:
-    """An id inside a member is not mistaken for it, and brackets and quotes in texts are not structure."""
+    """A nested "id" is not mistaken for the message's, and brackets and quotes in strings are not structure."""
     line = json.dumps({**before, "params": {"id": "inside", **after}, "id": request_id}).encode()
     scanner, rest, cut = IdScanner(), line, 0
     while rest:
@@ -37,5 +37,5 @@ def test_the_id_is_found_however_a_line_is_cut(
 
 @given(st.binary(max_size=200))
 def test_any_bytes_give_an_id_or_none(line: bytes) -> None:
-    """The scanner raises for no line."""
+    """The scanner never raises an exception."""
     assert type(id_in(line)) in (int, str, type(None))

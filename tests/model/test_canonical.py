@@ -63,13 +63,13 @@ def test_every_latin_1_character_is_escaped_as_rfc_8785_requires() -> None:
     "value", [2**53, -(2**53), [2**53], {"a": 2**60}, float("nan"), float("inf"), "\ud800", {"\udfff": 1}, {1: 2}, b"x"]
 )
 def test_values_without_a_canonical_form_are_refused(value: Any) -> None:
-    """The encoder rounds, replaces or drops nothing."""
+    """The encoder does not round, replace or drop them."""
     with pytest.raises(ValueError, match="cannot be written as canonical JSON"):
         canonical_json(value)
 
 
-def test_endless_nesting_is_refused() -> None:
-    """Hostile depth raises ValueError, never RecursionError."""
+def test_deeply_nested_values_are_refused() -> None:
+    """Hostile depth raises ValueError and never RecursionError."""
     value: list[Any] = []
     for _ in range(100_000):
         value = [value]
@@ -78,8 +78,8 @@ def test_endless_nesting_is_refused() -> None:
         canonical_json(value)
 
 
-def test_digests_match_hashlib_and_a_few_do_not_load_it() -> None:
-    """A fresh interpreter hashes the first values without hashlib, and loads it after half a MiB."""
+def test_digests_match_hashlib_and_small_ones_do_not_import_it() -> None:
+    """Importing hashlib is slow: a fresh interpreter hashes half a MiB without it before it is imported."""
     source = """
 import sys
 from aileron.model.canonical import sha256_digest

@@ -35,7 +35,7 @@ def in_terminal(text: str) -> int:
     return sum(max(_LIBRARY.wcwidth(ctypes.c_wchar(char)), 0) for char in text)
 
 
-def test_no_character_takes_more_cells_than_we_count() -> None:
+def test_no_character_is_wider_in_a_terminal_than_we_count() -> None:
     """The test covers every character that is shown unescaped."""
     shown = (char for code in range(sys.maxunicode + 1) if (char := chr(code)) == visible(char))
 
@@ -56,8 +56,8 @@ def test_every_wide_character_of_the_interpreters_unicode_counts_two_cells() -> 
 
 
 @given(TEXTS, st.integers(0, 30))
-def test_no_folded_line_continues_at_the_left_margin_of_the_next(text: str, indent: int) -> None:
-    """The author of a text therefore cannot imitate a line of ours, and folding loses nothing."""
+def test_no_folded_line_is_wrapped_by_the_terminal(text: str, indent: int) -> None:
+    """A wrapped rest at the left margin could imitate a line of Aileron's. Folding loses no character."""
     said = f"{BAR}{visible(text)}"
     lines = output.folded(said, indent)
 
@@ -67,8 +67,8 @@ def test_no_folded_line_continues_at_the_left_margin_of_the_next(text: str, inde
 
 
 @given(TEXTS)
-def test_a_widened_text_has_as_many_characters_as_cells(text: str) -> None:
-    """Removing the fillers gives back the text."""
+def test_a_text_padded_for_wide_characters_has_as_many_characters_as_cells(text: str) -> None:
+    """Removing the padding characters gives back the text."""
     shown = visible(text)
 
     assert len(widened(shown)) == text_width(shown)

@@ -60,8 +60,8 @@ def refusal(stored: bytes) -> str:
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0), (1, 0, 2)])
-def test_the_blocks_may_be_in_any_order(issued: list[bytes], order: tuple[int, ...]) -> None:
-    """The certificate that the key belongs to is the client's and comes first; the key comes last."""
+def test_the_pem_blocks_may_be_in_any_order(issued: list[bytes], order: tuple[int, ...]) -> None:
+    """The certificate that matches the key is the client's and is put first; the key is put last."""
     certificate = ClientCertificate(b"".join(issued[number] for number in order))
 
     assert certificate.pem == b"".join(issued)
@@ -98,8 +98,8 @@ def test_an_ed25519_key_is_accepted() -> None:
     assert ClientCertificate(made.public_bytes(Encoding.PEM) + key_pem).facts.subject == "spiffe://example.test/mira"
 
 
-def test_each_unusable_certificate_is_refused_with_its_cure(issued: list[bytes], clients: ClientAuthority) -> None:
-    """Each defect has its own refusal and fix."""
+def test_each_unusable_certificate_is_refused_with_the_fix(issued: list[bytes], clients: ClientAuthority) -> None:
+    """Each defect has its own message and fix."""
     client, issuer, key = issued
     other = pem_blocks(clients.issue("noor@example.test"))[2].text
     secret = BestAvailableEncryption(b"passphrase")
@@ -166,8 +166,8 @@ def test_a_certificate_is_refused_outside_its_dates(
     certificate.check_valid_at((certificate.begins_at + certificate.ends_at) / 2)
 
 
-def test_a_long_subject_is_cut() -> None:
-    """The issuer determines the subject, so its length has no other bound."""
+def test_a_long_subject_is_truncated() -> None:
+    """The issuer chose the subject, so its length has no other bound."""
     authority = trustme.CA()
     made = authority.issue_cert(*(f"{'a' * 60}{number}.example.test" for number in range(9)), common_name=None)
     stored = b"".join(pem.bytes() for pem in (*made.cert_chain_pems, made.private_key_pem))
@@ -176,10 +176,10 @@ def test_a_long_subject_is_cut() -> None:
 
 @given(st.lists(st.tuples(TEXTS, LABELS, BODIES), max_size=5), TEXTS, st.sampled_from(["\n", "\r\n", " \n"]))
 @example([([], "CERTIFICATE", ["AAAA"])], ["-----BEGIN CERTIFICATE-----"], "\n")
-def test_text_between_pem_blocks_is_no_part_of_them(
+def test_text_between_pem_blocks_is_ignored(
     parts: list[tuple[list[str], str, list[str]]], after: list[str], end: str
 ) -> None:
-    """Tools print text there, with any line ends. Removing it a second time changes nothing."""
+    """Tools print explanations there, with any line endings. Removing them a second time changes nothing."""
     lines: list[str] = []
     expected = []
     for text, label, body in parts:

@@ -38,7 +38,7 @@ META = "\t\n\r !\"#$&'()*;<>?[\\]^`{|}~%\x00\x7f\u00e9\u202e"
     ],
 )
 def test_a_pattern_grants_what_it_says_and_no_more(pattern: str, granted: str, refused: str) -> None:
-    """Each pair is the nearest command that is granted and the nearest that is not."""
+    """Each case has the nearest command that the pattern allows and the nearest that it does not."""
     check_command_pattern(pattern)
     assert is_granted(granted, ["something else", pattern])
     assert not is_granted(refused, ["something else", pattern])
@@ -67,8 +67,8 @@ def test_a_preview_may_execute_only_commands_that_send_a_repository(verb: str) -
         assert not only_reads(command), command
 
 
-def test_nothing_is_granted_without_a_pattern() -> None:
-    """An empty command, or one over the length limit, is not granted either."""
+def test_no_command_is_allowed_without_a_pattern() -> None:
+    """Empty and overlong commands are not allowed either."""
     assert not is_granted("uptime", [])
     assert not is_granted("", ["uptime"])
     assert is_granted("a " + "x" * (MAX_COMMAND - 2), ["a *"])
@@ -104,7 +104,7 @@ def test_a_subsystem_is_distinguished_from_a_command() -> None:
 
 @given(st.text(alphabet=META, min_size=1, max_size=3), st.text("ab./", max_size=4), st.text("ab./", max_size=4))
 def test_a_star_matches_no_character_with_a_meaning_to_a_shell(meta: str, before: str, after: str) -> None:
-    """Such a character may only come from the pattern's author; `*` matches it at no position."""
+    """Such a character must stand in the pattern itself."""
     assert not is_granted(f"run 'x{before}{meta}{after}y'", ["run 'x*y'"])
     assert not is_granted(f"run x{before}{meta}{after}y", ["run *"])
     assert is_granted(f"run '{meta}ab'", [f"run '{meta.replace('*', '-')}*'"]) is ("*" not in meta)

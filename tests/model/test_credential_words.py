@@ -43,8 +43,8 @@ def words(kind: CredentialKind) -> str:
     return wire_words(wire)
 
 
-def test_every_kind_has_words_of_its_own() -> None:
-    """A new kind has to say how it is sent."""
+def test_every_credential_kind_has_a_different_description() -> None:
+    """A new kind must say how it is sent."""
     kinds: tuple[CredentialKind, ...] = get_args(CredentialKind)
     assert set(NEEDS) == set(kinds)
     assert len({words(kind) for kind in kinds}) == len(kinds)

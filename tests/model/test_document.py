@@ -110,13 +110,13 @@ def test_a_document_of_the_right_shape_is_read() -> None:
         ("name = " + "1" * 5000, "f.toml:1: not TOML"),
     ],
 )
-def test_each_mistake_is_reported_with_file_line_and_cure(text: str, message: str) -> None:
-    """The message names the place, what was found, and what was expected."""
+def test_each_mistake_is_reported_with_file_line_and_fix(text: str, message: str) -> None:
+    """The message also has what was found and what was expected."""
     assert message in refusal(text)
 
 
 def test_lines_are_counted_from_where_the_document_begins() -> None:
-    """A document that starts further down a file reports lines of that file."""
+    """The TOML of an action begins below the file's first line, and errors must give lines of the file."""
     assert refusal('name = "n"\nnmae = 1', first_line=2).startswith("f.toml:3: ")
     assert refusal('name = "n"\n= 1', first_line=2).startswith("f.toml:3: ")
 
@@ -233,7 +233,7 @@ def test_rows_list_each_key_under_its_header() -> None:
 
 
 @pytest.mark.parametrize("text", ["plain", "Grüße", "日本語", "עברית", "emoji 😀 ❤️", "a b", "non\u00a0breaking"])
-def test_visible_text_is_not_hidden(text: str) -> None:
+def test_visible_text_has_no_hidden_characters(text: str) -> None:
     """Letters of any script, spaces and emoji pass."""
     assert hidden_at(text) is None
 
@@ -254,14 +254,14 @@ def test_invisible_characters_are_found(char: str) -> None:
 @pytest.mark.parametrize(
     "char", ["\U000e0041", "\U000e0100", "\ufe01", "\u2800", "\u061c", "\u2065", "\U0001d159", "\U00013441"]
 )
-def test_characters_that_smuggle_a_message_are_found(char: str) -> None:
-    """Tags, variation selectors and blanks can spell bytes that only a machine reads."""
+def test_characters_that_could_smuggle_a_message_are_found(char: str) -> None:
+    """Tags, variation selectors and blanks can encode text that only a program reads."""
     assert hidden_at(f"a{char}b") == 1
     assert hidden_at(f"a{char}b", prose=True) == 1
 
 
 @pytest.mark.parametrize("char", ["\n", "\t", "\u200d", "\u200f"])
-def test_prose_may_hold_line_ends_and_joiners(char: str) -> None:
-    """A name may not hold these characters."""
+def test_prose_may_contain_line_breaks_and_joiners(char: str) -> None:
+    """A name may not contain them."""
     assert hidden_at(f"a{char}b", prose=True) is None
     assert hidden_at(f"a{char}b") == 1

@@ -182,7 +182,7 @@ def test_a_complete_document_is_accepted_by_parser_and_schema(kind: str, text: s
 
 
 def test_published_files_are_accepted_by_parser_and_schema() -> None:
-    """The test reads the actions and manifests of the reference connectors."""
+    """The test parses the actions and manifests of the reference connectors."""
     actions = sorted(ROOT.glob("connectors/*/actions/*/action.md"))
     manifests = sorted(ROOT.glob("connectors/*/manifest.toml"))
     assert len(actions) > 3
@@ -343,7 +343,7 @@ def test_every_key_says_what_it_is_for(name: str, field: Field) -> None:
 
 
 def test_the_documented_default_is_the_one_in_force() -> None:
-    """A document with the default written out reads like one without the key."""
+    """A document with the default written out parses to the same value as one without the key."""
     text = WHOLE_ACTION.replace('expires_in = "10m"', "expires_in = 'DEFAULT'")
     default = ACTION["approval"].fields["expires_in"].default
     written = parse_action(f"+++\n{text.replace('DEFAULT', str(default))}\n+++\n", file="a", allow_placeholder=True)

@@ -10,8 +10,8 @@ import pytest
 from aileron.model.failure import MAX_MESSAGE, AileronError, Boundary, Failure, FailureClass
 
 
-def test_a_long_message_keeps_what_happened_and_the_cure() -> None:
-    """The message says how many characters are left out, and the exception prints the same."""
+def test_a_long_message_keeps_its_beginning_and_its_fix() -> None:
+    """The middle is replaced by the number of characters left out. The exception prints the same text."""
     error = AileronError(FailureClass.INVALID_REQUEST, f"a.md:3: unknown key {'k' * 100_000!r}; remove it")
     message = error.failure.message
 
@@ -25,7 +25,7 @@ def test_a_long_message_keeps_what_happened_and_the_cure() -> None:
 
 
 def test_a_message_that_fits_is_unchanged() -> None:
-    """A message of exactly the limit stays whole, and a message that was cut is not cut again."""
+    """A message of exactly the limit stays whole, and a shortened one is not shortened again."""
     whole = "x" * MAX_MESSAGE
     assert AileronError(FailureClass.INVALID_REQUEST, whole).failure.message == whole
     cut = AileronError(FailureClass.INVALID_REQUEST, whole + "x")

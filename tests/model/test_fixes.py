@@ -15,7 +15,7 @@ KEPT = [kind for kind in get_args(CredentialKind) if kind != "oauth2"]
 
 
 @pytest.mark.parametrize("kind", KEPT)
-def test_the_cure_stores_another_secret_under_the_same_name(kind: str) -> None:
+def test_the_fix_stores_another_secret_under_the_same_name(kind: str) -> None:
     """The user needs to do no more: the binding stays, so the fix does not mention it."""
     fix = fix_for(BindingName(kind, "files", "own"), Stored("files-key"))
 
@@ -24,7 +24,7 @@ def test_the_cure_stores_another_secret_under_the_same_name(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KEPT)
-def test_the_cure_says_how_to_find_an_unknown_secret_name(kind: str) -> None:
+def test_the_fix_says_how_to_find_an_unknown_secret_name(kind: str) -> None:
     """The command that shows the name stands beside the command that needs it."""
     fix = fix_for(BindingName(kind, "files", "own"))
 
@@ -41,20 +41,20 @@ def test_a_secret_in_another_store_is_changed_there(kind: str) -> None:
 
 
 def test_tokens_are_replaced_by_signing_in_again() -> None:
-    """The fix is the same whatever else is known, because a person stores no tokens."""
+    """Tokens are never stored by hand, so nothing else can help."""
     name = BindingName("oauth2", "files", "own")
 
     assert fix_for(name) == "sign in again: `aileron binding reauthorize oauth2/files/own`"
     assert fix_for(name, Stored("files-own"), or_username=True) == fix_for(name)
 
 
-def test_a_certificate_is_read_from_its_file() -> None:
-    """A certificate has several lines."""
+def test_the_fix_for_a_certificate_reads_it_from_a_file() -> None:
+    """A certificate has several lines, so it cannot be typed at a prompt."""
     assert "secret set bank < client.pem`" in fix_for(BindingName("mtls", "bank", "own"), Stored("bank"))
 
 
 @pytest.mark.parametrize("stored", [None, Stored("pw"), Stored("pw", "pass:pw")])
-def test_the_cure_offers_to_correct_the_user_name(stored: Stored | None) -> None:
+def test_the_fix_also_offers_to_correct_the_user_name(stored: Stored | None) -> None:
     """A server's refusal alone does not say whether the user name or the secret is wrong."""
     name = BindingName("login", "mail", "own")
 

@@ -63,7 +63,7 @@ def test_new_directories_are_private_and_existing_ones_are_left_alone(tmp_path: 
 
 
 def test_a_missing_file_raises_file_not_found(home: int, tmp_path: Path) -> None:
-    """The caller explains the error; the same holds for a missing directory."""
+    """Only the caller can explain what is missing. A missing directory raises the same error."""
     with pytest.raises(FileNotFoundError):
         files.read(home, tmp_path / "home" / "gone", 10)
     with pytest.raises(FileNotFoundError):
@@ -104,10 +104,10 @@ def test_links_and_files_that_are_not_regular_are_refused(home: int, tmp_path: P
         (0o700, files.OTHERS_MAY_USE, None),
     ],
 )
-def test_unsafe_permissions_are_refused_with_the_cure(
+def test_unsafe_permissions_are_refused_with_the_fix(
     tmp_path: Path, mode: int, forbidden: int, problem: str | None
 ) -> None:
-    """Each forbidden bit is refused with the command that mends it; allowed modes pass."""
+    """Each forbidden bit is tried, and the message has the command that removes it; allowed modes pass."""
     (tmp_path / "d").mkdir()
     (tmp_path / "d").chmod(mode)
 
@@ -118,8 +118,8 @@ def test_unsafe_permissions_are_refused_with_the_cure(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
-def test_another_owner_is_refused(home: int, tmp_path: Path) -> None:
-    """The owner of a directory always matters, that of a file only if the file must be private."""
+def test_a_file_or_directory_of_another_owner_is_refused(home: int, tmp_path: Path) -> None:
+    """The owner of a directory always matters, the owner of a file only if it must be private."""
     (tmp_path / "d").mkdir(mode=0o700)
     os.chown(tmp_path / "d", 12345, -1)
     path = tmp_path / "home" / "a"
@@ -151,7 +151,7 @@ def test_replacing_does_not_write_through_a_link(home: int, tmp_path: Path) -> N
 
 
 def test_the_lock_keeps_another_process_out_until_it_is_released(home: int, tmp_path: Path) -> None:
-    """Another process gets `busy` after its deadline; once released, the lock is free."""
+    """Another process fails with `busy` after its timeout."""
     path = tmp_path / "home" / "a"
     with files.locked(home, path, 1):
         child = os.fork()
@@ -170,7 +170,7 @@ def test_the_lock_keeps_another_process_out_until_it_is_released(home: int, tmp_
 
 
 def test_only_leftovers_of_a_crash_are_removed(home: int, tmp_path: Path) -> None:
-    """Temporary files of exactly that name go; all others stay."""
+    """Only temporary files with exactly Aileron's form of name are removed."""
     for name in ("a", "a.12.tmp", "a.lock", "b.12.tmp", "ab.12.tmp"):
         (tmp_path / "home" / name).write_bytes(b"")
     files.remove_leftovers(home, tmp_path / "home" / "a")
@@ -179,10 +179,10 @@ def test_only_leftovers_of_a_crash_are_removed(home: int, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("call", ["write", "fsync", "rename", "fchmod"])
-def test_a_failing_call_keeps_the_old_file_and_says_so(
+def test_a_failing_system_call_keeps_the_old_file_and_is_reported(
     home: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
-    """The old content and no temporary file is left, whichever call fails."""
+    """Whichever call fails, the old content stays and no temporary file is left."""
     path = tmp_path / "home" / "a"
     files.replace(home, path, b"old")
 
@@ -199,7 +199,7 @@ def test_a_failing_call_keeps_the_old_file_and_says_so(
 
 
 def test_an_unreadable_path_is_reported_with_the_systems_reason(tmp_path: Path) -> None:
-    """An overlong path stands for the errors that only the kernel knows."""
+    """The test uses an overlong path, an error that only the kernel can detect."""
     told = message(lambda: opened(tmp_path / ("x" * 300)))
 
     assert told.endswith("cannot be opened: File name too long")

@@ -74,7 +74,7 @@ def test_a_pattern_matches_only_its_hosts(text: str, asked: str, means: bool) ->
     ],
 )
 def test_an_invalid_pattern_is_refused_with_the_problem(text: str, problem: str) -> None:
-    """The parser never mends it into a pattern that another reader would take otherwise."""
+    """The parser never normalizes it, because another parser could read the original differently."""
     with pytest.raises(ValueError, match=re.escape(problem)):
         HostPattern.parse(text)
 
@@ -91,7 +91,7 @@ def test_a_pattern_is_read_back_as_written(name: str, port: int, is_wildcard: bo
 def test_a_pattern_matches_no_other_name_or_port(
     name: str, asked: str, port: int, other: int, is_wildcard: bool
 ) -> None:
-    """Every host that it matches ends in all labels of its name, and has its port."""
+    """Every matching host ends in all labels of the pattern's name, and has its port."""
     if HostPattern(name, port, is_wildcard).matches(HostPort(asked, other)):
         labels = name.split(".")
         assert asked.split(".")[-len(labels) :] == labels

@@ -24,8 +24,8 @@ class Held(msgspec.Struct):
     passed_on: JSONMembers = {}
 
 
-def test_a_field_of_any_json_is_decoded_as_it_is() -> None:
-    """The recursive types are for the type checker only: a decoder neither checks nor copies such a value."""
+def test_a_field_of_arbitrary_json_is_decoded_unchanged() -> None:
+    """The recursive JSON types exist only for the type checker; decoding neither checks nor copies the value."""
     whole = {"a": [1, {"b": None}], "c": 1.5}
     held = msgspec.json.decode(msgspec.json.encode({"value": [whole], "whole": whole, "passed_on": whole}), type=Held)
 
@@ -47,6 +47,6 @@ def test_a_value_of_another_type_is_refused_without_being_quoted() -> None:
     assert (checked_int(7), checked_text("text"), checked_dict({"a": 1})) == (7, "text", {"a": 1})
 
 
-def test_a_text_that_is_none_is_absent() -> None:
-    """A fact of another type is treated as a missing one."""
+def test_a_value_that_is_not_a_string_counts_as_absent() -> None:
+    """An optional text of another type is treated like a missing one."""
     assert [maybe_text(value) for value in ("", "text", 7, None, ["text"])] == ["", "text", None, None, None]

@@ -24,8 +24,10 @@ from aileron.model.misfit import misfit_in
         ({"a": [True, None, 1.5, 2**53 - 1, "\U0001f600"]}, True, None),
     ],
 )
-def test_the_place_of_a_misfit_is_named_without_its_value(value: Any, is_canonical: bool, words: str | None) -> None:
-    """The words are harmless for a terminal. A value that JSON can carry has none."""
+def test_the_path_to_an_unrepresentable_value_is_named_without_the_value(
+    value: Any, is_canonical: bool, words: str | None
+) -> None:
+    """The path can be shown on a terminal. There is none if JSON can represent the whole value."""
     found = misfit_in(value, is_canonical=is_canonical)
     assert (found is None) is (words is None)
     assert (words or "") in (found or "")

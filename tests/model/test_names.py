@@ -36,7 +36,7 @@ NO_VERSIONS = [
 
 @pytest.mark.parametrize("text", VERSIONS)
 def test_a_semantic_version_is_accepted(text: str) -> None:
-    """The examples are semver.org's. Each keeps its spelling and can be compared."""
+    """The examples are those of semver.org. Each keeps its spelling and can be compared."""
     assert check_semver(text) == text
     assert precedence(text)
 
@@ -48,8 +48,8 @@ def test_a_text_that_only_looks_like_a_version_is_refused(text: str) -> None:
         check_semver(text)
 
 
-def test_a_version_is_short_enough_to_be_compared() -> None:
-    """Python makes no number of thousands of digits: one tag with such a name would break a whole list of versions."""
+def test_a_version_too_long_to_be_compared_is_refused() -> None:
+    """Python refuses to parse numbers of thousands of digits: one such tag would break a whole list of versions."""
     longest = "1" * (MAX_VERSION - 4) + ".0.0"
     assert precedence(check_semver(longest))
     for text in ("1" + longest, "9" * 5000 + ".0.0", "1.0.0-" + "9" * 5000):
@@ -59,7 +59,7 @@ def test_a_version_is_short_enough_to_be_compared() -> None:
 
 @given(st.lists(st.from_regex(SEMVER, fullmatch=True).filter(lambda text: len(text) <= MAX_VERSION), max_size=6))
 def test_versions_have_one_order(versions: list[str]) -> None:
-    """The order does not depend on how they arrive, and a release comes after its prereleases."""
+    """Sorting does not depend on the original order, and a release comes after its pre-releases."""
     in_order = sorted(versions, key=precedence)
     versions.reverse()
 
@@ -111,8 +111,8 @@ def test_a_text_that_only_looks_like_a_full_name_is_refused(text: str, problem: 
         Fqn.parse(text)
 
 
-def test_case_distinguishes_full_names() -> None:
-    """Aileron folds no case. A forge may, but an artifact that it sends under another name is another artifact."""
+def test_full_names_are_case_sensitive() -> None:
+    """A forge may ignore case, but to Aileron a name in another spelling is another artifact."""
     assert Fqn.parse("github://Acme/Mail") != Fqn.parse("github://acme/mail")
     assert str(Fqn.parse("github://Acme/Mail/x.y_z-1")) == "github://Acme/Mail/x.y_z-1"
 

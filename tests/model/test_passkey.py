@@ -70,7 +70,7 @@ def made(told: Told = Told(), device: Authenticator = DEVICE, origin: str = ORIG
 
 @pytest.mark.parametrize("algorithm", ALL)
 def test_a_passkey_signs_a_statement_and_no_other(algorithm: Algorithm) -> None:
-    """The signature, by each algorithm, counts for no other question, answer or kind of statement."""
+    """A signature by each algorithm is valid for no other question, answer or kind of statement."""
     device = DEVICES[algorithm]
     signature = device.sign(STATEMENT)
     others = [
@@ -106,8 +106,8 @@ LIES = [
 
 
 @pytest.mark.parametrize(("reason", "told"), LIES)
-def test_a_lie_is_refused_with_its_reason(reason: str, told: Told) -> None:
-    """The right key signs every lie; the honest assertion beside it counts."""
+def test_a_false_claim_in_an_assertion_is_refused_with_its_reason(reason: str, told: Told) -> None:
+    """Each one is signed by the right key; the honest assertion beside it is accepted."""
     assert why(DEVICE.sign(STATEMENT, told)) == reason
     assert why(DEVICE.sign(STATEMENT)) is None
 
@@ -123,7 +123,7 @@ def test_optional_fields_from_a_browser_change_nothing() -> None:
         assert why(DEVICE.sign(STATEMENT, told)) is None
 
 
-def test_a_signature_by_another_key_does_not_count() -> None:
+def test_a_signature_by_another_key_is_refused() -> None:
     """Another device's assertion is refused, whatever its algorithm, and so is an honest one with a byte changed."""
     other = Authenticator()
     signature, data, client = Assertion.parse(DEVICE.sign(STATEMENT))
@@ -136,8 +136,8 @@ def test_a_signature_by_another_key_does_not_count() -> None:
     assert why(Assertion(signature, data, client).spelled()) is None
 
 
-def test_an_approvers_key_and_a_passkey_are_never_mistaken() -> None:
-    """Their ids begin differently, and an approver's signature does not have the form of a passkey's."""
+def test_an_approvers_key_and_a_passkey_cannot_be_confused() -> None:
+    """Their ids have different prefixes, and their signatures different forms."""
     assert is_passkey(passkey_id(b"x", b"key"))
     assert passkey_id(b"x", b"key") == "webauthn:" + hashlib.sha256(b"\0\1xkey").hexdigest()[:32]
     assert len({passkey_id(b"x", b"key"), passkey_id(b"x", b"other"), passkey_id(b"xk", b"ey")}) == 3
@@ -185,7 +185,7 @@ def test_missing_long_or_misspelled_parts_are_refused() -> None:
 
 
 def test_unused_base64_bits_must_be_zero() -> None:
-    """A text with any of these bits set would be a second spelling, so it is refused."""
+    """Otherwise one value would have several spellings."""
     assert from_base64url("AA") == b"\0"
     for text in ("AB", "A", "AA==", "A+", "A/", "A A", "AA\n"):
         with pytest.raises(PasskeyError, match="base64url"):
@@ -193,7 +193,7 @@ def test_unused_base64_bits_must_be_zero() -> None:
 
 
 def test_a_credential_in_an_assertion_is_refused() -> None:
-    """A credential belongs in a registration."""
+    """The attested credential data belongs only in a registration."""
     name = b"\1" * 16
     holding = bytes(16) + struct.pack(">H", len(name)) + name + cbor(DEVICE.cose)
 
@@ -204,8 +204,8 @@ def test_a_credential_in_an_assertion_is_refused() -> None:
 
 
 @pytest.mark.parametrize("algorithm", ALL)
-def test_a_registration_yields_the_key_that_counts_later(algorithm: Algorithm) -> None:
-    """The registration has the key in its one spelling, the credential id, and what the device says of itself."""
+def test_a_registration_yields_the_key_that_verifies_later_assertions(algorithm: Algorithm) -> None:
+    """The result also has the credential id, and whether the device says that it synchronizes the passkey."""
     device = DEVICES[algorithm]
     found = made(device=device)
 
@@ -221,8 +221,8 @@ def test_a_registration_yields_the_key_that_counts_later(algorithm: Algorithm) -
     [(reason, told) for reason, told in LIES if told.type is None],
     ids=[f"{reason}-{number}" for number, (reason, told) in enumerate(LIES) if told.type is None],
 )
-def test_a_lie_in_a_registration_is_refused_with_its_reason(reason: str, told: Told) -> None:
-    """The reasons are those of an assertion."""
+def test_a_false_claim_in_a_registration_is_refused_with_its_reason(reason: str, told: Told) -> None:
+    """The reasons are the same as those for an assertion."""
     assert made(told) == reason
     assert not isinstance(made(), str)
 
@@ -287,7 +287,7 @@ def test_a_registration_is_bounded() -> None:
 
 
 def test_a_key_that_is_not_in_canonical_form_is_refused() -> None:
-    """The browser computes the id from what was sent, the daemon from what is kept."""
+    """Browser and daemon each compute the key's id, so it must have exactly one encoding."""
     backwards = dict(reversed(DEVICE.cose.items()))
 
     assert made(Told(key=backwards)) == "form"
@@ -295,7 +295,7 @@ def test_a_key_that_is_not_in_canonical_form_is_refused() -> None:
 
 
 def test_an_attestation_is_ignored() -> None:
-    """Some authenticators send one unasked."""
+    """Some authenticators send one although none was requested."""
     name = DEVICE.credential_id
     data = hashlib.sha256(b"localhost").digest() + b"\x45" + bytes(4)
     data += bytes(range(16)) + struct.pack(">H", len(name)) + name + cbor(DEVICE.cose)
@@ -324,7 +324,7 @@ def test_an_assertion_is_read_back_as_spelled(parts: tuple[bytes, bytes, bytes])
 
 
 @given(st.data())
-def test_a_changed_signature_does_not_count(data: st.DataObject) -> None:
+def test_a_changed_signature_is_refused(data: st.DataObject) -> None:
     """Any part may be cut, doubled or mutated; PasskeyError is the only exception."""
     which = data.draw(st.integers(0, 2))
     parts = list(GOOD)
@@ -359,7 +359,7 @@ def test_any_registration_bytes_are_accepted_or_raise_passkey_error(data: st.Dat
 
 
 def test_the_longest_registrations_are_read_quickly() -> None:
-    """The reader copies the rest at each value; only the bound on the whole keeps that fast."""
+    """The CBOR reader copies the rest at each value, which only the size limit keeps fast."""
     for raw in (
         b"\x80" * MAX_ATTESTATION_BYTES,
         b"\x99\xff\xff" + b"\x00" * (MAX_ATTESTATION_BYTES - 3),

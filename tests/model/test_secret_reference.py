@@ -62,7 +62,7 @@ BAD = {
 
 @pytest.mark.parametrize("text", GOOD)
 def test_a_reference_is_shown_as_it_was_parsed(text: str) -> None:
-    """The parser decodes nothing."""
+    """The parser decodes nothing, so the shown text is exact."""
     found = SecretReference.parse(text)
     assert (str(found), found.path) == (text, GOOD[text])
 
@@ -97,8 +97,8 @@ def test_an_invalid_reference_is_refused_with_the_problem(text: str) -> None:
         st.text(st.sampled_from("pasvultop:/#.-ab1 "), max_size=40),
     )
 )
-def test_any_text_is_a_reference_in_its_own_spelling_or_refused(text: str) -> None:
-    """A part of a path is never empty, begins like no option, and goes up no directory."""
+def test_any_text_is_parsed_as_a_reference_without_changes_or_refused(text: str) -> None:
+    """A part of a path is never empty, never looks like an option, and never goes up a directory."""
     try:
         found = SecretReference.parse(text)
     except ValueError:

@@ -67,7 +67,7 @@ def test_an_invalid_selector_is_refused(text: str, problem: str) -> None:
 
 
 def test_a_list_of_selectors_is_bounded_and_has_no_duplicates() -> None:
-    """An empty list is refused: it could mean nothing or everything."""
+    """An empty list is refused, because it could mean no action or every action."""
     assert [str(selector) for selector in parse_selectors(["b", "a", "b"])] == ["b", "a"]
     with pytest.raises(ValueError, match="0 selectors"):
         parse_selectors([])
@@ -76,7 +76,7 @@ def test_a_list_of_selectors_is_bounded_and_has_no_duplicates() -> None:
 
 
 def test_an_action_must_be_selected_by_every_list() -> None:
-    """Both the launch and the folder have a list. With no list, every action is selected."""
+    """The launch has one list and the folder's settings another. Without lists, every action is selected."""
     calendar, reads = parse_selectors(["tag:calendar", "tag:mail"]), parse_selectors(["list-*"])
 
     assert Selection().admits(TAGGED)

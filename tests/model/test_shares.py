@@ -38,8 +38,10 @@ def after(places: Places, steps: list[tuple[str, int, bool]]) -> Counter[str]:
 
 
 @pytest.mark.parametrize(("total", "first", "second"), [(RUNS, 32, 11), (QUESTIONS, 400, 134)])
-def test_a_party_gets_half_and_the_next_two_thirds_of_the_rest(total: int, first: int, second: int) -> None:
-    """Places kept for the person and for parties that have nothing do not count."""
+def test_a_party_gets_half_of_the_places_and_the_next_two_thirds_of_the_rest(
+    total: int, first: int, second: int
+) -> None:
+    """The person's reserved places, and those kept for parties that have none yet, are not counted."""
     places, held = Places(total), Counter[str]()
 
     assert taken(places, "ses-1", held) == first
@@ -48,7 +50,7 @@ def test_a_party_gets_half_and_the_next_two_thirds_of_the_rest(total: int, first
     assert places.why_not("ses-3", held) is None
 
 
-def test_ended_runs_leave_their_places_to_other_parties() -> None:
+def test_ended_runs_free_their_places_for_other_parties() -> None:
     """The share is counted anew: a party at its share gets more when others have gone."""
     places, held = Places(RUNS), Counter({"ses-2": 24})
     alone = taken(places, "ses-1", held)
@@ -67,7 +69,7 @@ def test_no_more_places_are_taken_than_there_are(steps: list[tuple[str, int, boo
 
 
 @given(STEPS)
-def test_the_persons_own_places_remain_whatever_agents_hold(steps: list[tuple[str, int, bool]]) -> None:
+def test_the_persons_reserved_places_stay_free_whatever_agents_hold(steps: list[tuple[str, int, bool]]) -> None:
     """The person gets an eighth of all places, after everything that agents and the person did before."""
     places = Places(RUNS)
     held = after(places, steps)
@@ -77,7 +79,7 @@ def test_the_persons_own_places_remain_whatever_agents_hold(steps: list[tuple[st
 
 
 @given(STEPS, st.integers(0, 11))
-def test_eleven_parties_do_not_keep_a_twelfth_out(steps: list[tuple[str, int, bool]], most: int) -> None:
+def test_eleven_parties_cannot_keep_a_twelfth_out(steps: list[tuple[str, int, bool]], most: int) -> None:
     """They come and leave in any order, and the person may be among them."""
     places, parties = Places(RUNS), PARTIES[:most]
     held = after(places, [step for step in steps if step[0] in parties])
@@ -121,7 +123,7 @@ def test_parties_take_turns_and_keep_their_own_order(added: list[tuple[str, int]
         assert all(len({who for who, _ in out[a + 1 : b]}) == b - a - 1 for a, b in itertools.pairwise(rounds))
 
 
-def test_a_party_that_may_not_run_is_passed_over_and_keeps_its_turn() -> None:
+def test_a_party_that_may_not_run_is_skipped_and_keeps_its_turn() -> None:
     """The next party that may run begins; the first does once it may."""
     turns = Turns()
     for party, name in (("a", "a1"), ("a", "a2"), ("b", "b1")):
@@ -132,7 +134,7 @@ def test_a_party_that_may_not_run_is_passed_over_and_keeps_its_turn() -> None:
     assert [turns.next(lambda _: True) for _ in range(3)] == [("a", "a1"), ("a", "a2"), None]
 
 
-def test_a_party_is_the_given_one_the_session_or_the_person() -> None:
+def test_a_callers_party_is_the_given_one_its_session_or_the_person() -> None:
     """Callers of the operator socket show no token: they are the person, unless they descend from a session."""
     assert party_of(Scope.AGENT, "ses-1", None) == "ses-1"
     assert party_of(Scope.AGENT, "local", "ses-1") == party_of(Scope.OPERATOR, "local", "ses-1") == "ses-1"

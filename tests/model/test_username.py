@@ -14,23 +14,23 @@ KEYS: tuple[CredentialKind, ...] = ("aws_sigv4", "oauth2_client")
 NONE: tuple[CredentialKind, ...] = ("api_key", "hmac", "mtls", "oauth2")
 
 
-def test_every_kind_is_in_one_of_the_groups() -> None:
-    """A new kind has to say whether it has a user name."""
+def test_every_credential_kind_says_whether_it_has_a_user_name() -> None:
+    """A new kind must be added to one of the groups."""
     assert {*PAIRS, *KEYS, *NONE, "login"} == set(get_args(CredentialKind))
 
 
 @pytest.mark.parametrize("kind", PAIRS)
 @pytest.mark.parametrize("username", [None, "", "a:b", "a\r\nb", "a\0", "a\u202e", "é" * 161])
-def test_a_pair_needs_a_visible_name_without_a_colon(kind: CredentialKind, username: str | None) -> None:
-    """RFC 7617 section 2: the first colon ends it. A person must be able to see all of it."""
+def test_a_user_name_with_a_password_is_visible_and_has_no_colon(kind: CredentialKind, username: str | None) -> None:
+    """The first colon ends the user name (RFC 7617, section 2), and a person must be able to see all of it."""
     check_username(kind, "Ann Bö")
     with pytest.raises(ValueError, match="user name"):
         check_username(kind, username)
 
 
 @pytest.mark.parametrize("kind", KEYS)
-def test_an_id_beside_a_key_is_optional_and_may_be_a_url(kind: CredentialKind) -> None:
-    """A client ID can be a URL, or stand in the key's own document."""
+def test_a_client_id_beside_a_key_is_optional_and_may_be_a_url(kind: CredentialKind) -> None:
+    """A client ID can be a URL, or be part of the key's own document."""
     check_username(kind, None)
     check_username(kind, "https://client.example.com/id")
     with pytest.raises(ValueError, match="empty"):
@@ -38,7 +38,7 @@ def test_an_id_beside_a_key_is_optional_and_may_be_a_url(kind: CredentialKind) -
 
 
 @pytest.mark.parametrize("kind", NONE)
-def test_a_kind_without_a_user_name_takes_none(kind: CredentialKind) -> None:
+def test_a_kind_without_a_user_name_refuses_one(kind: CredentialKind) -> None:
     """A user name would not be sent anywhere."""
     check_username(kind, None)
     with pytest.raises(ValueError, match=f"a user name is for kinds basic, .* and login, not for {kind}; leave it out"):

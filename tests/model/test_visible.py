@@ -73,6 +73,6 @@ def test_an_emoji_is_shown_as_it_is(emoji: str) -> None:
     ],
     ids=ascii,
 )
-def test_emoji_characters_are_spelled_out_anywhere_else(text: str, shown: str) -> None:
+def test_emoji_characters_outside_of_an_emoji_are_spelled_out(text: str, shown: str) -> None:
     """The cases are a joiner that joins nothing, a style of a letter, and tags that are no region."""
     assert visible(text) == shown

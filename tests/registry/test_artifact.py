@@ -66,7 +66,7 @@ def test_a_request_is_a_name_and_one_exact_version(text: str) -> None:
 # Connectors
 
 
-def test_the_requested_connector_is_taken_and_its_signer_named(source: Path) -> None:
+def test_the_requested_connector_is_accepted_and_its_signer_is_reported(source: Path) -> None:
     """The pin is the same with and without a signature."""
     built = build(source)
     members = {"connector": built.connector, "manifest.toml": built.manifest}
@@ -91,7 +91,7 @@ def test_the_requested_connector_is_taken_and_its_signer_named(source: Path) -> 
         "github://other/mail@1.2.0",
     ],
 )
-def test_an_archive_that_names_itself_otherwise_is_refused(source: Path, wanted: str) -> None:
+def test_an_archive_with_another_name_or_version_than_requested_is_refused(source: Path, wanted: str) -> None:
     """The archive's own name and version must be those of the request."""
     failure = refusal(lambda: connector_of(build(source).archive, Trust(), wanted=ArtifactRequest.parse(wanted)))
 
@@ -113,7 +113,7 @@ def test_a_flipped_byte_is_refused_before_it_is_parsed(source: Path) -> None:
 
 @pytest.mark.abuse_case("B1")
 def test_moving_bytes_from_the_program_to_the_manifest_is_refused(source: Path) -> None:
-    """The signature covers both joined, so the program's own end fixes the split."""
+    """The signature covers program and manifest joined; the program's own format says where it ends."""
     built = build(source)
     joined = built.connector + built.manifest
     signature = KEY.sign(joined)
@@ -148,7 +148,7 @@ def test_the_signature_of_an_older_version_is_refused(source: Path) -> None:
 # Actions
 
 
-def test_the_requested_action_is_taken() -> None:
+def test_the_requested_action_is_accepted() -> None:
     """The action's source is the request, its name the last part of the source, and its version the same."""
     found = action_in(signed({"action.md": ACTION.encode()}))
 
@@ -185,7 +185,7 @@ def test_an_action_of_another_name_version_or_origin_is_refused(old: str, new: s
 
 
 def test_an_actions_signature_covers_its_whole_file() -> None:
-    """A file with one more byte is another file."""
+    """A single byte appended to the file makes the signature invalid."""
     members = unpack(signed({"action.md": ACTION.encode()}), "action")
 
     changed = pack({**members, "action.md": ACTION.encode() + b"\n"})
@@ -201,8 +201,8 @@ def test_an_actions_signature_covers_its_whole_file() -> None:
 
 
 @pytest.mark.abuse_case("B2")
-def test_a_key_trusted_for_another_owner_does_not_count() -> None:
-    """The key is trusted for a fork."""
+def test_a_key_trusted_only_for_another_owner_is_not_accepted() -> None:
+    """The signature is valid, but its key is trusted only for a fork."""
     fork = Trust(keyring=Keyring().trusting(Authority.parse("github://fork/mail"), KEY.public))
 
     failure = refusal(lambda: action_in(signed({"action.md": ACTION.encode()}), fork))
@@ -211,7 +211,7 @@ def test_a_key_trusted_for_another_owner_does_not_count() -> None:
 
 
 def test_a_sigstore_bundle_is_checked_against_the_exact_bytes(source: Path) -> None:
-    """A bundle may replace a key's signature, but only where the name means the public forge."""
+    """A bundle can replace a signature by a key only if the artifact's name refers to a public forge."""
     built = build(source)
     bundle = (Path(__file__).parent / "sigstore" / "gitlab-publish.sigstore.json").read_bytes()
     archive = pack({"connector": built.connector, "manifest.toml": built.manifest, "signature.sig": bundle})

@@ -82,7 +82,7 @@ def put(source: Path, *paths: str) -> None:
         (source / path).write_text(path if not path.endswith(".py") else "")
 
 
-def test_a_package_goes_in_as_it_was_installed(source: Path) -> None:
+def test_an_installed_package_is_packed_with_all_its_files(source: Path) -> None:
     """Data files, metadata, licences and modules of any name go in. A namespace package has no `__init__.py` of its own."""
     goes_in = [
         "lib/__init__.py",
@@ -223,7 +223,7 @@ def test_hosts_are_bound_where_the_manifest_has_the_placeholder(
     ],
 )
 def test_hosts_without_a_placeholder_are_refused(source: Path, text: str, message: str) -> None:
-    """A requested host that was silently not bound would surprise later."""
+    """Otherwise the build would silently ignore the requested hosts."""
     (source / "manifest.toml").write_text((source / "manifest.toml").read_text() + text)
 
     assert message in refusal(source, CAL)
@@ -247,7 +247,7 @@ service = "s3"
 def test_a_region_is_bound_where_the_manifest_has_the_placeholder(
     source: Path, manifest_text: Callable[..., str]
 ) -> None:
-    """The placeholder of a host beside it is the same word."""
+    """Hosts and regions have the same placeholder text; each is replaced only in its own key."""
     unbound = manifest_text(('"mail.example.com:443"', '"bound-at-build"'), ("api_key", "aws_sigv4")) + SIGNED
     (source / "manifest.toml").write_text(unbound)
     built = build(source, [CAL], region="eu-central-1").manifest
@@ -266,10 +266,10 @@ def test_a_region_is_bound_where_the_manifest_has_the_placeholder(
 
 
 @pytest.mark.parametrize(("hint", "has_aws"), [("# region = 'bound-at-build'\n", False), ("", True)])
-def test_a_region_is_requested_only_by_the_value(
+def test_only_a_region_key_with_the_placeholder_needs_a_region(
     source: Path, manifest_text: Callable[..., str], hint: str, has_aws: bool
 ) -> None:
-    """A comment that names the placeholder requests none; the value does, even as a key of an inline table."""
+    """A comment that shows the placeholder needs no `--region`; a key in an inline table does."""
     text = manifest_text(("api_key", "aws_sigv4")) if has_aws else manifest_text()
     inline = 'aws = { service = "s3", region = "bound-at-build" }\n' if has_aws else ""
     text = text.replace("[capabilities.credential]\n", "[capabilities.credential]\n" + inline)
@@ -343,7 +343,7 @@ def test_a_publishers_application_is_bound_at_its_placeholders(unreleased: Path)
 def test_an_application_that_cannot_be_bound_fails_the_build(
     unreleased: Path, changed: tuple[str, str], client_id: str | None, secret: str | None, message: str
 ) -> None:
-    """A placeholder is left, missing or there twice, or a value is invalid. The positive control is the test above."""
+    """A placeholder is unbound, missing or duplicated, or a value invalid. The positive control is the test above."""
     path = unreleased / "manifest.toml"
     path.write_text(path.read_text().replace(*changed) if changed[0] else path.read_text())
     given = Secret(secret.encode()) if secret is not None else None
@@ -362,7 +362,7 @@ def test_a_compiled_program_is_packed_unchanged(source: Path) -> None:
 
 
 def test_a_directory_that_is_not_a_connector_is_refused(source: Path, tmp_path: Path) -> None:
-    """The refusal says what is missing, or what is there twice."""
+    """The message says which part is missing or duplicated."""
     assert "not a directory" in refusal(tmp_path / "nothing")
     (source / "connector").write_bytes(b"\x7fELF\x02")
     assert "connector and connector.py could each be the program" in refusal(source)
@@ -407,7 +407,7 @@ def test_a_program_is_recognized_by_its_first_and_last_bytes(data: bytes, messag
 
 
 def test_a_zip_followed_by_other_bytes_is_refused(source: Path) -> None:
-    """The bytes of a manifest can therefore never count as the program."""
+    """Otherwise bytes of the manifest could be taken for a part of the program."""
     connector = build(source).connector
 
     assert check_program(connector) == "python"

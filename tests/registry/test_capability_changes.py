@@ -63,7 +63,7 @@ def logging_in(logins: tuple[str, ...], commands: tuple[str, ...] = ()) -> Conne
         ({}, []),
     ],
 )  # fmt: skip
-def test_each_changed_sign_in_address_is_listed_and_a_lost_limit_widens(
+def test_each_changed_sign_in_address_is_listed_and_a_removed_limit_widens(
     changes: dict[str, Any], found: list[tuple[str, str | None, str | None, bool]]
 ) -> None:
     """The tokens' resource and issuer are limits, as is `issuer_in_answer`: a version without them is allowed more."""
@@ -78,8 +78,8 @@ def test_each_changed_sign_in_address_is_listed_and_a_lost_limit_widens(
         assert not back.widens
 
 
-def test_having_no_scopes_at_all_widens() -> None:
-    """The provider then decides what it grants. Dropping one of two scopes narrows."""
+def test_removing_all_scopes_widens_the_reach() -> None:
+    """The provider then decides which scopes it grants. Removing one of two scopes narrows the reach."""
     two = asking(scopes=("mail.send", "mail.read"))
     (none,) = capability_changes(two, asking(scopes=()))
     (narrowing,) = capability_changes(two, asking())
@@ -108,7 +108,7 @@ def test_each_changed_login_is_listed_and_a_new_one_widens(
     assert [(change.where, change.before, change.after, change.widens) for change in changes] == found
 
 
-def test_a_new_command_widens_and_so_does_a_role_that_may_write() -> None:
+def test_a_new_command_or_a_role_that_can_write_widens_the_reach() -> None:
     """The changes name the commands that ssh may execute, and the role of each operation."""
     less, more = (logging_in(("ssh://a.b:22",), commands=commands) for commands in (("ls",), ("ls", "rm *")))
     reading, seen, writing = (

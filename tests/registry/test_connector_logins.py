@@ -244,8 +244,8 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("text", "what", "instead", "words"), WRONG)
-def test_contradictory_logins_are_refused_with_their_cure(text: str, what: str, instead: str, words: str) -> None:
-    """Each refusal names the line and what to do."""
+def test_contradictory_logins_are_refused_with_the_fix(text: str, what: str, instead: str, words: str) -> None:
+    """Each message has the line and says what to change."""
     assert words in refusal(text.replace(what, instead))
 
 
@@ -287,8 +287,8 @@ def test_a_build_binds_the_logins_and_their_hosts(tmp_path: Path) -> None:
     assert parse(released.built.manifest.decode()).hosts == built.hosts
 
 
-def test_a_host_alone_binds_the_only_login(tmp_path: Path) -> None:
-    """Logins without a placeholder cannot be bound again."""
+def test_a_single_login_is_bound_by_a_host_without_its_protocol(tmp_path: Path) -> None:
+    """The manifest's placeholder already states the protocol. Logins without a placeholder cannot be bound again."""
     (tmp_path / "manifest.toml").write_text(DATABASE)
     (tmp_path / "__main__.py").write_text("pass\n")
 
@@ -315,7 +315,7 @@ WIDER = [
 
 @pytest.mark.parametrize(("what", "instead", "words"), WIDER)
 def test_a_changed_login_widens_what_was_approved(what: str, instead: str, words: str) -> None:
-    """Another protocol or encryption asks again; the same logins in another order do not."""
+    """A changed protocol or encryption needs a new approval; a changed order of the same logins does not."""
     agreed = Reach.of(parse(MAIL))
     swapped = MAIL.replace(
         '["imap://imap.example.com:993", "smtp://smtp.example.com:587"]',
@@ -327,7 +327,7 @@ def test_a_changed_login_widens_what_was_approved(what: str, instead: str, words
 
 
 def test_an_added_login_or_command_widens_and_a_removed_one_does_not() -> None:
-    """The words name the login or the command."""
+    """The description of the change names the login or the command."""
     git, less = Reach.of(parse(GIT)), Reach.of(parse(GIT.replace(', "subsystem sftp"', "")))
     mail = Reach.of(parse(MAIL))
     imap_only = Reach.of(parse(MAIL.replace(', "smtp://smtp.example.com:587"', "")))
@@ -338,8 +338,8 @@ def test_an_added_login_or_command_widens_and_a_removed_one_does_not() -> None:
     assert git.logins == (target("ssh://git.example.com:22"),)
 
 
-def test_a_header_named_login_is_not_a_login() -> None:
-    """The beginning of a wire form tells its kind."""
+def test_a_header_whose_value_begins_with_login_is_not_a_login() -> None:
+    """Only the first word of the wire form says whether it describes a header or a login."""
     agreed = Reach(wire="header X: login {key}")
 
     assert agreed.logins == ()
@@ -350,6 +350,6 @@ def test_a_header_named_login_is_not_a_login() -> None:
 
 @given(st.text(max_size=80) | st.from_regex(r"(oauth2 )?login [a-z+]{1,6}://[a-z.]{1,6}:[0-9]{1,3}( \[.{0,9})?"))
 def test_any_stored_wire_form_is_described_without_failing(wire: str) -> None:
-    """Anybody may have written the vault's file."""
+    """The wire form comes from the vault's file, which can contain any text."""
     assert Reach(wire=wire).widened_to(Reach(wire=wire)) == ()
     assert isinstance(Reach(wire="basic").widened_to(Reach(wire=wire)), tuple)

@@ -267,7 +267,7 @@ def test_an_ambiguous_provider_address_is_refused(manifest_text: Text, key: str,
      "http://localhost:8080/x", "http://127.0.0.1/x"],
 )  # fmt: skip
 def test_a_provider_address_is_kept_as_it_is_spelled(manifest_text: Text, key: str, url: str) -> None:
-    """Aileron shows, compares and requests the same text; egress reads it to the same host."""
+    """Aileron shows, compares and requests the same text, which egress parses to the same host."""
     found = parse(with_address(manifest_text, key, url)).oauth2
 
     assert getattr(found, key) == url
@@ -280,8 +280,8 @@ def test_a_provider_address_is_kept_as_it_is_spelled(manifest_text: Text, key: s
         "https://a.example/".__add__
     )
 )
-def test_egress_reads_every_accepted_address_to_the_same_text(manifest_text: Text, url: str) -> None:
-    """The two parsers never differ: an address that this one accepts, that one reads to the same letters."""
+def test_egress_parses_every_accepted_address_to_the_same_text(manifest_text: Text, url: str) -> None:
+    """Two parsers that differ could send a request to another host than the one shown."""
     try:
         found = parse(with_address(manifest_text, "token_url", url.replace("'", ""))).oauth2
     except AileronError:
@@ -411,19 +411,19 @@ def test_a_message_never_quotes_the_client_secret(manifest_text: Text) -> None:
 
 
 def test_a_provider_for_another_kind_of_credential_is_refused(manifest_text: Text) -> None:
-    """The table has no meaning for a key that is not OAuth's."""
+    """The provider table has no meaning for a credential that is not OAuth's."""
     assert "must be used together" in refusal(manifest_text() + OAUTH2)
 
 
 def test_a_provider_on_loopback_may_be_plain_http(manifest_text: Text) -> None:
-    """A test can then run a provider."""
+    """This lets a test run its own provider."""
     local = OAUTH2.replace("https://accounts.example.com", "http://localhost:8080")
 
     assert parse(manifest_text(('"api_key"', '"oauth2"')) + local).oauth2 is not None
 
 
-def test_a_credential_without_a_network_is_refused(manifest_text: Text) -> None:
-    """The credential could go nowhere; with a host it is accepted."""
+def test_a_credential_without_a_host_is_refused(manifest_text: Text) -> None:
+    """The credential could be sent nowhere; with a host it is accepted."""
     alone = manifest_text(('[capabilities.network]\nhosts = ["mail.example.com:443"]\n', ""))
 
     assert "[capabilities.credential] without [capabilities.network]" in refusal(alone)

@@ -81,9 +81,9 @@ def test_an_opened_connector_is_opened_again_from_memory(store: ContentStore, bu
 
 
 @pytest.mark.parametrize("name", ["connector", "manifest.toml", "meta.json"])
-def test_a_touched_file_is_read_again(store: ContentStore, pin: ConnectorPin, entry: Path, name: str) -> None:
-    """Identical bytes, written again, are verified and kept anew. Other bytes are refused, although the old ones were kept and
-    the modification time is put back.
+def test_a_rewritten_file_is_verified_again(store: ContentStore, pin: ConnectorPin, entry: Path, name: str) -> None:
+    """A file rewritten with identical bytes is verified and cached anew. Other bytes are refused, even if the
+    modification time is restored and the old bytes are cached.
     """
     store.open(pin).close()
     file = entry / name
@@ -101,8 +101,8 @@ def test_a_touched_file_is_read_again(store: ContentStore, pin: ConnectorPin, en
     kept.close()
 
 
-def test_removed_or_large_connectors_are_not_kept(store: ContentStore, built: Built, pin: ConnectorPin) -> None:
-    """Removing drops the memory too, and a large program would hold up the event loop. Another name for kept bytes is refused."""
+def test_removed_or_large_programs_are_not_cached(store: ContentStore, built: Built, pin: ConnectorPin) -> None:
+    """Copying a large program would block the event loop. Cached bytes are refused under another connector's name."""
     store.open(pin).close()
     renamed = ConnectorPin("github://acme/other", pin.version, pin.hash)
     assert refusal(lambda: store.open_kept(renamed)).failure_class is FailureClass.HASH_MISMATCH
@@ -113,8 +113,8 @@ def test_removed_or_large_connectors_are_not_kept(store: ContentStore, built: Bu
     assert store.open_kept(large) is None
 
 
-def test_at_most_32_programs_are_kept(store: ContentStore, built: Built) -> None:
-    """The program that was opened longest ago makes room."""
+def test_at_most_32_programs_are_cached(store: ContentStore, built: Built) -> None:
+    """The program that was opened longest ago is evicted."""
     pins = [store.put(built.connector, built.manifest.replace(b"1.2.0", f"1.2.{n}".encode())) for n in range(33)]
     for pin in pins:
         store.open(pin).close()
@@ -170,10 +170,10 @@ def test_an_opened_program_cannot_be_changed(store: ContentStore, pin: Connector
 
 
 @pytest.mark.parametrize("name", ["connector", "manifest.toml", "meta.json"])
-def test_one_changed_byte_is_a_mismatch_with_both_hashes(
+def test_one_changed_byte_is_refused_with_both_hashes(
     store: ContentStore, pin: ConnectorPin, entry: Path, name: str
 ) -> None:
-    """The mismatch is found even after the manifest was read and remembered, and nothing of it is used."""
+    """The change is found even after the manifest was read and cached, and no part of the file is used."""
     assert store.manifest(pin)
     data = bytearray((entry / name).read_bytes())
     data[len(data) // 2] ^= 1
@@ -209,8 +209,10 @@ def test_a_change_that_keeps_size_and_modification_time_is_found(
     assert refusal(lambda: store.manifest(pin)).failure_class is FailureClass.HASH_MISMATCH
 
 
-def test_the_same_bytes_with_another_split_are_refused(store: ContentStore, built: Built) -> None:
-    """The hash covers the two joined, and the program's own format fixes its end: at most one split is a connector."""
+def test_the_same_bytes_split_elsewhere_between_program_and_manifest_are_refused(
+    store: ContentStore, built: Built
+) -> None:
+    """The hash covers both joined; the program's format says where it ends, so at most one split is valid."""
     program, manifest = Path("/bin/echo").read_bytes(), b"# the first line could belong to either\n" + built.manifest
     pin = store.put(program, manifest)
     line = manifest.index(b"\n") + 1
@@ -224,8 +226,8 @@ def test_the_same_bytes_with_another_split_are_refused(store: ContentStore, buil
     assert store.put(program, manifest) == pin
 
 
-def test_stored_files_with_another_split_are_a_mismatch(store: ContentStore, built: Built, tmp_path: Path) -> None:
-    """The pin and the joined bytes are the same, the manifest is not. Writing down the new lengths does not help an attacker."""
+def test_stored_files_split_at_another_byte_are_refused(store: ContentStore, built: Built, tmp_path: Path) -> None:
+    """Pin and joined bytes match, but the manifest does not. Recording the new lengths does not help an attacker."""
     program, manifest = Path("/bin/echo").read_bytes(), b"# the first line could belong to either\n" + built.manifest
     pin = store.put(program, manifest)
     entry = tmp_path / "home" / "store" / "connectors" / "sha256" / pin.hash.removeprefix("sha256:")
@@ -266,8 +268,10 @@ def test_a_missing_connector_is_not_found_and_other_bytes_are_a_mismatch(
 
 
 @pytest.mark.parametrize("pin_hash", ["sha256:../../..", "sha256:" + "A" * 64, "", "sha256:" + "a" * 63])
-def test_a_malformed_hash_cannot_leave_the_store(store: ContentStore, pin: ConnectorPin, pin_hash: str) -> None:
-    """A text that is not a pin names no directory."""
+def test_a_malformed_hash_cannot_name_a_path_outside_the_store(
+    store: ContentStore, pin: ConnectorPin, pin_hash: str
+) -> None:
+    """The hash becomes a directory's name only after its form was checked."""
     assert "is not sha256: and 64" in refusal(lambda: store.open(ConnectorPin(pin.name, pin.version, pin_hash))).message
 
 
@@ -309,7 +313,7 @@ def test_the_next_install_repairs_a_damaged_entry(
 
 
 def test_a_provenance_hash_is_checked_if_given(store: ContentStore, built: Built) -> None:
-    """The hash is the publisher's word about the program alone. A connector with a wrong one is not stored."""
+    """The publisher states this hash for the program alone. A connector with a wrong one is not stored."""
 
     def manifest(digest: str) -> bytes:
         return built.manifest.replace(b'"1.2.0"', f'"1.2.0"\nprovenance_hash = "{digest}"'.encode(), 1)

@@ -116,8 +116,10 @@ async def test_versions_are_listed_in_semver_order(start: Started, scheme: str) 
 
 @pytest.mark.abuse_case("B14")
 @pytest.mark.parametrize("scheme", SCHEMES)
-async def test_an_uncomparable_version_is_not_listed(server: ForgeServer, start: Started, scheme: str) -> None:
-    """A number of five thousand digits among the tags once was an internal failure."""
+async def test_a_version_that_cannot_be_compared_is_not_listed(
+    server: ForgeServer, start: Started, scheme: str
+) -> None:
+    """A tag with a number of five thousand digits once caused an internal error."""
     for version in ("1.0." + "9" * 5000, "latest", "v1", "1.0.0-" + "a" * 100, "1.1.0"):
         server.publish(f"{scheme}://acme/odd", version, b"")
 
@@ -220,7 +222,7 @@ async def test_a_private_repository_needs_a_token(server: ForgeServer, start: St
     ],
 )
 @pytest.mark.parametrize("scheme", FORGES)
-async def test_a_forges_refusal_says_what_to_do(
+async def test_a_forges_error_is_reported_with_what_to_do(
     server: ForgeServer,
     start: Started,
     scheme: str,
@@ -229,7 +231,7 @@ async def test_a_forges_refusal_says_what_to_do(
     failure_class: FailureClass,
     told: str,
 ) -> None:
-    """A rate limit says when it ends, a forbidden repository what opens it."""
+    """The message about a rate limit says when it ends, and that about a forbidden repository how to get access."""
     server.disturb(answer(b"{}", *fields, status=f"{status} No"))
 
     failure = await refused(start(scheme).versions(name(scheme)))
@@ -243,7 +245,7 @@ async def test_a_forges_refusal_says_what_to_do(
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("body", [b"", b"<html>", b'{"message": "hello"}', b'[{"tag_name": 7}]', b"[" * 5000])
 async def test_an_unexpected_response_is_refused(server: ForgeServer, start: Started, scheme: str, body: bytes) -> None:
-    """The failure has no status to go by: the response says 200, but its body has another form."""
+    """The status is 200, so only the body's unexpected form shows that something is wrong."""
     server.disturb(answer(body))
 
     failure = await refused(start(scheme).versions(name(scheme)))
@@ -254,10 +256,10 @@ async def test_an_unexpected_response_is_refused(server: ForgeServer, start: Sta
 
 @pytest.mark.abuse_case("B8")
 @pytest.mark.parametrize("scheme", SCHEMES)
-async def test_a_response_is_bounded(
+async def test_the_size_of_a_response_is_bounded(
     server: ForgeServer, start: Started, scheme: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The bound holds for a response without a length too."""
+    """The bound also holds for a response without a Content-Length."""
     monkeypatch.setattr(forges, "MAX_ARCHIVE_BYTES", 1000)
     monkeypatch.setattr(forges, "MAX_JSON_BYTES", 1000)
     server.publish(f"{scheme}://acme/large", "1.0.0", b"x" * 1001)
@@ -272,8 +274,10 @@ async def test_a_response_is_bounded(
 
 @pytest.mark.abuse_case("B26")
 @pytest.mark.parametrize("scheme", SCHEMES)
-async def test_a_response_is_counted_before_it_is_decoded(server: ForgeServer, start: Started, scheme: str) -> None:
-    """A short text can decode to many times its size in memory."""
+async def test_the_entries_of_a_response_are_counted_before_it_is_decoded(
+    server: ForgeServer, start: Started, scheme: str
+) -> None:
+    """A short JSON text can decode to many times its size in memory."""
     flood = b"[" + b"{}," * 500_000 + b"{}]" if scheme != "hub" else b"[" + b'"1.0.0",' * 1000 + b'"1.0.0"]'
     server.disturb(answer(flood))
     tracemalloc.start()
@@ -381,8 +385,8 @@ async def test_a_forge_on_the_machines_own_network_is_out_of_reach(start: Starte
 
 
 @pytest.mark.abuse_case("B8")
-async def test_a_broken_connection_is_an_error_and_not_half_an_archive(server: ForgeServer, start: Started) -> None:
-    """The server sends fewer bytes than it announced."""
+async def test_a_truncated_archive_is_an_error(server: ForgeServer, start: Started) -> None:
+    """The server closes the connection after fewer bytes than it announced."""
     server.storage._script = lambda _: [b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf", CLOSE]
 
     failure = await refused(start("github").archive(name("github"), "1.0.0"))
@@ -418,8 +422,8 @@ async def test_tags_that_are_no_versions_are_not_listed() -> None:
     assert versions_in(tags, name("github")) == ("1.0.0",)
 
 
-async def test_the_newest_version_is_no_prerelease_unless_requested() -> None:
-    """Build metadata makes no pre-release."""
+async def test_the_newest_version_is_a_prerelease_only_if_one_is_requested() -> None:
+    """Build metadata does not make a version a pre-release."""
     assert newest(("1.0.0", "1.1.0+a-b", "2.0.0-rc.1")) == "1.1.0+a-b"
     assert newest(("1.0.0", "2.0.0-rc.1"), prerelease=True) == "2.0.0-rc.1"
     assert newest(("2.0.0-rc.1",)) is None
@@ -427,7 +431,7 @@ async def test_the_newest_version_is_no_prerelease_unless_requested() -> None:
 
 @pytest.mark.parametrize("ref", ["", "-x", "a..b", "a//b", "a/", "/a", "a b", "ä", "a" * 201, "HEAD^", "a:b", "x."])
 async def test_an_invalid_ref_is_refused(ref: str) -> None:
-    """A part of it could otherwise reach an address."""
+    """Otherwise a part of the ref could become a part of a URL."""
     assert check_ref("connectors/slack/v1.0.0") == "connectors/slack/v1.0.0"
     with pytest.raises(ValueError, match="is not a tag"):
         check_ref(ref)

@@ -71,7 +71,7 @@ def site(tmp_path: Path) -> Path:
 # What comes out
 
 
-def test_a_release_becomes_files_that_a_forge_reads(release: Release, site: Path) -> None:
+def test_a_built_site_has_the_files_that_a_client_of_a_hub_reads(release: Release, site: Path) -> None:
     """Each archive has its place with its document beside it; the versions are in SemVer's order; key and index are there."""
     release.key()
     pin = release.connector(version="1.10.0", signed_by=KEY)
@@ -110,7 +110,7 @@ def test_a_release_becomes_files_that_a_forge_reads(release: Release, site: Path
 
 
 def test_the_order_of_the_archives_does_not_change_the_bytes(tmp_path: Path) -> None:
-    """They are built all at once, or one by one in every order."""
+    """The archives are added all at once, or one by one in every order."""
     archives = [connector_archive(tmp_path / "source", version=version)[0] for version in ("1.0.0", "1.1.0", "1.1.0+b")]
     seen = set()
     for number, order in enumerate(itertools.permutations(archives)):
@@ -146,7 +146,7 @@ def test_building_again_changes_no_file(release: Release, site: Path) -> None:
     assert build_site(site, site, parse_action) == Done(1, 1, 0, 0)
 
 
-def test_everybody_may_read_a_built_site_and_only_its_owner_write_it(release: Release, site: Path) -> None:
+def test_everybody_can_read_a_built_site_but_only_its_owner_can_write_it(release: Release, site: Path) -> None:
     """A file server is another user, and the umask may be strict."""
     before = os.umask(0o077)
     try:
@@ -253,8 +253,8 @@ def replacing(old: str, new: str) -> Edit:
         (replacing("acme/mail", "index.json/mail"), "is reserved for a file that every Hub has"),
     ],
 )
-def test_a_manifest_that_a_hub_cannot_take_is_refused(release: Release, site: Path, edit: Edit, told: str) -> None:
-    """The refusal names file and reason; the unchanged manifest is taken."""
+def test_a_manifest_that_a_hub_cannot_serve_is_refused(release: Release, site: Path, edit: Edit, told: str) -> None:
+    """The message names file and reason; the unchanged manifest is accepted."""
     release.connector(edit=edit)
     assert told in wrong(release, site)["0"]
 
@@ -280,8 +280,8 @@ def test_a_manifest_that_a_hub_cannot_take_is_refused(release: Release, site: Pa
         (replacing("sends it at once", "x\u202ey"), "U+202E"),
     ],
 )
-def test_an_action_that_a_hub_cannot_take_is_refused(release: Release, site: Path, edit: Edit, told: str) -> None:
-    """The refusal names file and reason; the unchanged action is taken."""
+def test_an_action_that_a_hub_cannot_serve_is_refused(release: Release, site: Path, edit: Edit, told: str) -> None:
+    """The message names file and reason; the unchanged action is accepted."""
     needs = ("github://acme/mail", "1.0.0", PIN)
     release.action(needs=needs, edit=edit)
     assert told in wrong(release, site)["0"]
@@ -414,8 +414,8 @@ def test_an_archive_must_match_the_place_that_names_it(release: Release, site: P
     assert "which belongs in acme/mail/2.2.0/" in problems["other/mail/2.2.0"]
 
 
-def test_the_archives_in_the_site_are_checked_again(tmp_path: Path, release: Release, site: Path) -> None:
-    """They were moved, exchanged or copied to a second place since the last build."""
+def test_a_build_checks_the_archives_that_are_already_in_the_site(tmp_path: Path, release: Release, site: Path) -> None:
+    """Somebody may have moved, exchanged or copied them since the last build."""
     release.key()
     release.connector(signed_by=KEY)
     release.connector(version="1.1.0", signed_by=KEY)
@@ -462,7 +462,7 @@ def test_a_name_belongs_to_a_connector_or_an_action_and_not_to_both(release: Rel
 
 
 def test_all_problems_are_reported_at_once(release: Release, site: Path) -> None:
-    """They are in the order of the files, and include files that are no archives."""
+    """The problems are in the order of the files, and include files that are no archives."""
     release.connector(at="good")
     release.put(b"not gzip", "garbage")
     release.put(b"", "nothing")

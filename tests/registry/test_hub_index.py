@@ -91,15 +91,17 @@ def test_a_written_index_is_read_back(made: list[Entry], random: Any) -> None:
 
 
 @given(st.binary(max_size=200) | st.text(max_size=200).map(lambda text: text.encode("utf-8", "replace")))
-def test_any_bytes_are_an_index_or_refused_in_words(data: bytes) -> None:
-    """The words have no hidden character."""
+def test_any_bytes_are_accepted_as_an_index_or_refused_with_a_message(data: bytes) -> None:
+    """The message has no hidden character, whatever bytes it quotes."""
     said = read_or_refused(data)
 
     assert not isinstance(said, str) or hidden_at(said) is None
 
 
 @given(entries(), st.data())
-def test_an_index_with_one_byte_changed_is_an_index_or_refused(made: list[Entry], data: st.DataObject) -> None:
+def test_an_index_with_one_changed_byte_is_accepted_or_refused_with_a_message(
+    made: list[Entry], data: st.DataObject
+) -> None:
     """An accepted index has only names of a Hub, and a refusal has no hidden character."""
     good = bytearray(encoded(made))
     good[data.draw(st.integers(0, len(good) - 1))] = data.draw(st.integers(0, 255))
@@ -178,8 +180,8 @@ def versions(*listed: str) -> dict[str, Any]:
         (index(*[{}] * 3), "missing required field"),
     ],
 )
-def test_an_invalid_index_is_refused_with_its_fault(data: bytes, told: str) -> None:
-    """The words can be shown and are short. The positive control is a valid entry."""
+def test_an_invalid_index_is_refused_with_the_reason(data: bytes, told: str) -> None:
+    """The message is short and printable. The positive control is a valid entry."""
     said = read_or_refused(data)
 
     assert isinstance(said, str)
@@ -219,8 +221,8 @@ def test_an_index_is_bounded_when_written_and_when_read() -> None:
 
 
 @pytest.mark.abuse_case("B26")
-def test_an_index_is_counted_before_it_is_decoded() -> None:
-    """Eight megabytes of the smallest versions would be a hundred in memory; the refusal allocates less than one."""
+def test_the_values_of_an_index_are_counted_before_it_is_decoded() -> None:
+    """8 MB of tiny versions would take 100 MB in memory; refusing them allocates less than 1 MiB."""
     version = b'{"version":"","hash":""},'
     flood = b'{"version":1,"entries":[{"name":"x","kind":"action","version":"1","about":{},"versions":[%b{}]}]}'
     data = flood.replace(b"%b", version * 300_000)
@@ -294,7 +296,7 @@ def test_a_search_ranks_intents_before_names_before_words(found: Callable[..., l
 
 
 def test_every_word_of_a_search_must_match(found: Callable[..., list[tuple[str, str]]]) -> None:
-    """An empty search finds everything, and a kind leaves the others out."""
+    """An empty search finds everything, and a search for one kind leaves out the others."""
     assert found("mail nowhere") == []
     assert [match for match, _ in found("")] == ["all"] * 4
     assert found("mail", "action") == found("mail")[1:]

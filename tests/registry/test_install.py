@@ -22,7 +22,7 @@ from tests.registry.conftest import refusal
 def test_a_directory_and_its_archive_install_as_the_same_connector(
     store: ContentStore, source: Path, tmp_path: Path
 ) -> None:
-    """The second install is not new: by its pin, it has the same bytes."""
+    """Both have the same pin, so the second install adds nothing."""
     archive = tmp_path / "aileron.tar.gz"
     archive.write_bytes(build(source).archive)
     first = install(read_artifact(source), store)
@@ -47,8 +47,8 @@ def test_hosts_are_bound_when_a_directory_is_installed(
     assert "--host works only when a directory is built" in refusal(lambda: read_artifact(archive, [host])).message
 
 
-def test_other_bytes_of_an_installed_version_need_a_choice(store: ContentStore, source: Path) -> None:
-    """The default refuses them with both hashes. The choices replace the old bytes or keep both."""
+def test_different_bytes_of_an_installed_version_need_an_explicit_choice(store: ContentStore, source: Path) -> None:
+    """The default is a refusal with both hashes. The choices are to replace the old bytes or to keep both."""
     first = install(read_artifact(source), store)
     (source / "connector.py").write_text("print('changed')\n")
     changed = read_artifact(source)

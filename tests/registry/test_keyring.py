@@ -54,7 +54,7 @@ def refusal(name: Fqn, signature: bytes, keyring: Keyring) -> str:
     ],
 )
 def test_an_authority_is_an_owner_or_a_repository(text: str, meant: str) -> None:
-    """An artifact's authority is its repository, or the owner of that."""
+    """A key can be trusted for one repository, or for all repositories of an owner."""
     assert str(Authority.parse(text)) == meant
     assert Authority.parse(text).is_owner is (meant.count("/") == 2)
 
@@ -62,14 +62,14 @@ def test_an_authority_is_an_owner_or_a_repository(text: str, meant: str) -> None
 @pytest.mark.parametrize(
     "text", ["", "acme", "github://", "github:///acme", "https://acme", "github://acme/", "github://..", "github://a b"]
 )
-def test_a_text_that_is_no_authority_is_refused(text: str) -> None:
-    """The rules are those of a full name."""
+def test_an_invalid_authority_is_refused(text: str) -> None:
+    """An authority follows the naming rules of an artifact's full name."""
     with pytest.raises(ValueError, match="://"):
         Authority.parse(text)
 
 
 @pytest.mark.parametrize("authority", [REPOSITORY, OWNER])
-def test_a_key_of_the_repository_or_its_owner_counts(authority: Authority) -> None:
+def test_a_key_trusted_for_the_repository_or_its_owner_is_accepted(authority: Authority) -> None:
     """The result says which key signed, and for which authority it is trusted."""
     keyring = _keyring([(authority, OTHER.public), (authority, KEY.public)])
 
@@ -83,7 +83,7 @@ def test_a_key_of_the_repository_or_its_owner_counts(authority: Authority) -> No
     "authority",
     ["github://acme/mail2", "github://acm", "github://Acme", "gitlab://acme", "gitlab://acme/mail", "hub://acme"],
 )
-def test_a_key_of_another_authority_does_not_count(authority: str) -> None:
+def test_a_key_trusted_only_for_another_authority_is_not_accepted(authority: str) -> None:
     """Another repository, another owner and the same name at another forge are refused, although the signature is good."""
     keyring = _keyring([(Authority.parse(authority), KEY.public)])
 
@@ -92,7 +92,7 @@ def test_a_key_of_another_authority_does_not_count(authority: str) -> None:
 
 
 def test_a_wrong_signature_is_refused_with_what_to_do() -> None:
-    """The signature is over other bytes, by another key, or cut short."""
+    """The signature is over other bytes, by another key, or truncated."""
     keyring = _keyring([(REPOSITORY, KEY.public)])
 
     assert "from none of the keys that you trust for it" in refusal(MAIL, KEY.sign(BYTES + b"x"), keyring)
@@ -101,14 +101,14 @@ def test_a_wrong_signature_is_refused_with_what_to_do() -> None:
     assert "aileron keyring trust github://acme/mail" in refusal(MAIL, KEY.sign(BYTES), Keyring())
 
 
-def test_a_missing_signature_is_expected_only_with_a_trusted_key() -> None:
-    """The publisher may not sign at all, or the archive may be from somebody who has no key."""
+def test_a_signature_is_expected_only_if_a_key_is_trusted_for_the_publisher() -> None:
+    """An unsigned archive is normal otherwise: the publisher may not sign at all."""
     assert check_signature(MAIL, BYTES, None, Keyring()).expected is False
     assert check_signature(MAIL, BYTES, None, _keyring([(OWNER, KEY.public)])).expected is True
 
 
-def test_a_key_is_rotated_beside_the_old_one() -> None:
-    """Both count until the first is revoked; then its earlier signatures no longer count."""
+def test_a_new_key_is_accepted_beside_the_old_one_until_that_is_revoked() -> None:
+    """Signatures by the old key are refused once it is revoked, earlier ones too."""
     both = _keyring([(OWNER, KEY.public), (OWNER, OTHER.public), (OWNER, KEY.public)])
     after = both.without(OWNER, KEY.public.fingerprint)
 
@@ -130,8 +130,8 @@ def test_only_trusted_keys_can_be_revoked_and_their_number_is_bounded() -> None:
     assert keyring.trusting(OWNER, PublicKey(bytes(32))) is keyring
 
 
-def test_only_approved_keys_count() -> None:
-    """A person approves all keys of one authority together: one more key in the file, and none of them counts."""
+def test_only_approved_keys_are_trusted() -> None:
+    """A person approves an authority's keys as a set: if the file has one more, none of them is trusted."""
     keyring = _keyring([(OWNER, KEY.public), (REPOSITORY, KEY.public)])
     agreed = {str(authority): trust_digest(authority, keys) for authority, keys in keyring.keys.items()}
     written = keyring.trusting(OWNER, OTHER.public)

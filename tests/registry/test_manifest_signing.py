@@ -74,7 +74,7 @@ def refusal(text: str) -> str:
     return failure_of(parse, text).message
 
 
-def test_each_table_is_read(manifest_text: Text) -> None:
+def test_the_table_of_each_credential_kind_is_read(manifest_text: Text) -> None:
     """Keys that a table leaves out have defaults."""
     assert need_of(of_kind(manifest_text, "aws_sigv4")).aws == AwsScope(region="eu-central-1", service="s3")
     assert need_of(of_kind(manifest_text, "hmac")).hmac == HmacTemplate(
@@ -133,12 +133,12 @@ def test_a_table_and_its_kind_are_used_together(manifest_text: Text, kind: str) 
         ('query = "token"', "the query parameter token"),
     ],
 )
-def test_a_key_can_be_sent_in_another_place(manifest_text: Text, line: str, words: str) -> None:
-    """The words name the place."""
+def test_a_key_can_be_sent_in_the_path_the_body_or_the_query(manifest_text: Text, line: str, words: str) -> None:
+    """The description that a person approves names the place."""
     assert words_of(placed(manifest_text, line)) == words
 
 
-def test_a_first_message_needs_the_websocket_function(manifest_text: Text) -> None:
+def test_a_key_in_the_first_message_needs_the_websocket_function(manifest_text: Text) -> None:
     """The other host functions send no first message."""
     line = """first_message = '{"auth": "{key}"}'"""
     text = placed(manifest_text, line, '["websocket"]')
@@ -213,8 +213,8 @@ WORDS = {
 
 
 @pytest.mark.parametrize("kind", WORDS)
-def test_each_kind_says_in_words_how_it_is_sent(manifest_text: Text, kind: str) -> None:
-    """The words say that the secret itself is not sent, if it is not."""
+def test_each_credential_kind_has_a_description_of_how_it_is_sent(manifest_text: Text, kind: str) -> None:
+    """The description says so if the secret itself is never sent."""
     assert words_of(of_kind(manifest_text, kind)) == WORDS[kind]
 
 
@@ -314,7 +314,7 @@ TEMPLATES = st.builds(
 
 
 @given(st.tuples(GRANTS, GRANTS) | st.tuples(TEMPLATES, TEMPLATES))
-def test_different_grants_and_templates_read_differently(drawn: tuple[Any, Any]) -> None:
+def test_different_grants_and_templates_have_different_descriptions(drawn: tuple[Any, Any]) -> None:
     """The words have every field of a grant and of a template, so a question about a new version never shows two equal
     sentences.
 

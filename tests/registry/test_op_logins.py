@@ -40,7 +40,7 @@ def built(folder: Path, source: str, manifest: str = MANIFEST, **others: str) ->
     return {operation.name: operation.login or None for operation in operations or ()}
 
 
-def test_the_login_of_a_decorator_is_in_the_built_manifest(tmp_path: Path) -> None:
+def test_a_login_declared_in_a_decorator_is_in_the_built_manifest(tmp_path: Path) -> None:
     """The decorator may have any name, and another decorator may stand between. Parameters come from the signature."""
     source = (
         f"{QUERY}@sdk.op(login='previewed')\ndef execute(sql: str): pass\n"
@@ -106,7 +106,7 @@ def test_a_login_that_cannot_be_read_from_the_code_fails_the_build(tmp_path: Pat
     "text",
     ["client.login(user='me', login=True)", "connect(login='me')", "run(op, **options)", "login = 'read_only'"],
 )
-def test_a_library_that_logs_in_declares_no_operation(tmp_path: Path, text: str) -> None:
+def test_a_packed_librarys_own_login_calls_declare_no_operation(tmp_path: Path, text: str) -> None:
     """Code packed with a connector may call anything `login`, and an argument `op`."""
     assert built(tmp_path, QUERY, library=f"def go(client, connect, run, op, options):\n    {text}\n") == {
         "query": "read_only"

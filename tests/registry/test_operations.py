@@ -109,7 +109,7 @@ def test_a_signature_is_recorded_with_its_required_parameters() -> None:
     ],
 )
 def test_a_type_is_recorded_if_it_can_be_read_from_the_source(annotation: str, said: dict[str, Any] | None) -> None:
-    """A type that cannot be read rules nothing out."""
+    """A parameter whose type cannot be read accepts any value."""
     if said is None:
         assert found(f"{HEAD}\n@op\ndef go(x: {annotation}): pass\n") is None
     else:
@@ -147,8 +147,8 @@ SDK_GO = "import aileron_connector as sdk\n@sdk.op\ndef go(): pass\n"
         (f"{GO}from typing import Union\nX = Union[{'X, ' * 40}X]\n@op\ndef other(x: X): pass\n", {}),
     ],
 )
-def test_operations_that_may_be_declared_otherwise_leave_no_record(source: str, others: dict[str, str]) -> None:
-    """Half a record would refuse what the connector can do. The positive controls have a record."""
+def test_no_operations_are_recorded_if_the_source_may_declare_more(source: str, others: dict[str, str]) -> None:
+    """A partial record would refuse operations that the connector has. The positive controls have a record."""
     assert found(source, **others) is None
     assert found(GO) == {"go": quiet(name="go")}
     assert found(
@@ -263,7 +263,7 @@ def test_the_actions_of_the_bundled_connectors_fit_the_record(name: str) -> None
 
 
 def test_the_record_has_the_parameters_of_the_code(tmp_path: Path) -> None:
-    """The connector is the tests' own probe."""
+    """The test compares the record of the probe connector with its functions' signatures."""
     directory = REPOSITORY / "tests" / "support" / "connectors" / "probe"
     manifest = parse_connector_manifest(build(directory, [HostPort("localhost", 1)]).manifest, file="m")
 
@@ -310,8 +310,8 @@ def by_global():
         ("return getattr(json, 'dumps')", True, True),
     ],
 )
-def test_the_record_follows_what_an_operation_calls(body: str, network: bool, credential: bool) -> None:
-    """This works for a program of one file; another file, or transports, could lead anywhere."""
+def test_the_record_says_whether_an_operation_can_make_requests(body: str, network: bool, credential: bool) -> None:
+    """Calls are followed within one file. If there is another file, every operation counts as making requests."""
     source = f"{REACH}\n@op\ndef go():\n    {body}\n"
 
     assert reached(source) == (network, credential)

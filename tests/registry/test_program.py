@@ -78,8 +78,8 @@ MANY = _ENTRY * 100_000
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_an_oversized_zip_directory_is_refused_before_it_is_read(program: bytes, why: str) -> None:
-    """The zip may claim anything of itself. A parsed list takes 600 bytes an entry; the refusal allocates less than 1 MiB."""
+def test_a_zip_with_too_many_entries_is_refused_before_they_are_parsed(program: bytes, why: str) -> None:
+    """A zip can claim any number of entries, and each takes 600 bytes. The refusal allocates less than 1 MiB."""
     tracemalloc.start()
     try:
         with pytest.raises(ValueError, match=re.escape(why)):
@@ -110,8 +110,8 @@ def test_a_whole_program_is_recognized(kind: str) -> None:
     assert program_kind(PROGRAMS[kind]) == check_program(PROGRAMS[kind]) == kind
 
 
-def test_the_programs_of_this_machine_end_where_they_say() -> None:
-    """The compiled programs in /usr/bin that begin with a to f are all accepted."""
+def test_the_compiled_programs_of_this_machine_are_accepted() -> None:
+    """The test reads the programs in /usr/bin from a to f; each ends where its ELF header says."""
     programs = [data for path in Path("/usr/bin").glob("[a-f]*") if (data := path.read_bytes()).startswith(b"\x7fELF")]
 
     assert len(programs) > 10

@@ -198,7 +198,7 @@ def test_a_connector_of_another_publisher_must_be_pinned_by_hand(sources: Path) 
 
 
 def test_a_file_in_place_of_the_actions_folder_is_an_error(sources: Path) -> None:
-    """The error names the place."""
+    """The message names the path."""
     shutil.rmtree(sources / "actions")
     (sources / "actions").write_text("")
 

@@ -45,7 +45,7 @@ def test_a_changed_signature_or_message_does_not_verify(at: int, flip: int, mess
 
 
 def test_keys_are_read_as_pem_or_base64() -> None:
-    """Blanks and text may surround them, and they are written as PEM."""
+    """Blanks and other text may surround a key, and Aileron writes keys as PEM."""
     pem = KEY.public.to_pem()
 
     assert PublicKey.parse(pem) == PublicKey.parse(f"\n{base64.b64encode(PUBLIC).decode()}\n") == KEY.public

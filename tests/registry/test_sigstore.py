@@ -57,7 +57,7 @@ def refusal(attempt: Callable[[], object]) -> str:
 
 
 def problem(name: str, digest: bytes, bundle: bytes) -> str:
-    """Return why a bundle does not count."""
+    """Return why a bundle is not accepted."""
     with pytest.raises(BundleError) as refused:
         check_bundle(Fqn.parse(name), digest, bundle, PUBLIC_FORGES)
     return str(refused.value)
@@ -134,7 +134,7 @@ def test_both_forms_of_a_bundle_are_read(name: str, digest: bytes, bundle: bytes
     ],
 )
 def test_another_repository_is_another_publisher(name: str) -> None:
-    """Aileron compares the whole name: of the same owner, of another, with the same beginning, or in other case."""
+    """The whole name is compared: the same owner, another, a common prefix and another case are all tried."""
     said = problem(name, PROVENANCE_DIGEST, PROVENANCE)
 
     assert "was signed by 'https://github.com/trailofbits/pypi-attestations/.github/workflows/release.yml" in said
@@ -148,7 +148,7 @@ def test_a_dot_in_a_repository_name_matches_only_a_dot() -> None:
 
 
 def test_the_same_path_on_another_forge_is_another_publisher() -> None:
-    """Another issuer vouched for its signer."""
+    """The certificate names the forge that vouched for the signer, and each forge is another issuer."""
     said = problem("gitlab://trailofbits/pypi-attestations", PROVENANCE_DIGEST, PROVENANCE)
     assert "vouched for by 'https://token.actions.githubusercontent.com', and not by 'https://gitlab.com'" in said
     assert "vouched for by 'https://gitlab.com'" in refusal(
@@ -251,8 +251,8 @@ def test_only_public_forges_have_a_sigstore_identity() -> None:
     assert signed(GITLAB_NAME, public=frozenset({"gitlab"})).status == "verified"
 
 
-def test_the_public_forges_are_read_from_the_settings_in_force() -> None:
-    """They are known by their URLs as a person approved them; a missing setting means not public."""
+def test_the_approved_settings_decide_which_forges_are_public() -> None:
+    """A forge is public if its approved URL is the public one; a forge without a setting is not."""
     in_force = Settings().consented()
 
     assert public_forges(in_force) == PUBLIC_FORGES
@@ -329,7 +329,7 @@ def test_an_invalid_bundle_is_refused(bundle: bytes) -> None:
     assert "its bundle is not valid: " in refusal(lambda: signed(GITLAB_NAME, bundle=bundle))
 
 
-def test_a_signature_of_neither_form_is_refused() -> None:
+def test_a_signature_that_is_neither_ed25519_nor_a_bundle_is_refused() -> None:
     """A bundle that is too large is not parsed."""
     assert "expected 64 for Ed25519, or JSON for Sigstore" in refusal(lambda: signed(GITLAB_NAME, bundle=b"-----BEGIN"))
     large = GITLAB + b" " * MAX_BUNDLE_BYTES
@@ -366,10 +366,10 @@ def test_a_changed_bundle_is_equivalent_or_refused(at: int, flip: int, is_cut: b
         ("application/vnd.in-toto+json", {"subject": [{"digest": {"sha256": "01" * 32}}]}, "about other bytes"),
     ],
 )
-def test_a_statement_counts_only_if_it_says_that_these_bytes_were_built(
+def test_only_a_provenance_statement_about_these_bytes_is_accepted(
     kind: str, statement: dict[str, Any], reason: str | None
 ) -> None:
-    """The report of a scan has a subject too, but does not say who built it."""
+    """A vulnerability scan names the same bytes, but not who built them."""
     payload = {
         "_type": "https://in-toto.io/Statement/v1",
         "subject": [{"digest": {"sha256": "02" * 32}}, {"name": "it", "digest": {"sha256": "00" * 32}}],
@@ -460,7 +460,7 @@ def test_a_bundle_is_checked_without_the_network_and_the_home(tmp_path: Path) ->
 
 
 def test_a_bundle_is_refused_with_the_fix_if_the_extra_is_missing() -> None:
-    """A signature that cannot be checked stops an install as a false one does."""
+    """A signature that cannot be checked stops an install, as an invalid one does."""
     said = run_alone("sys.modules['sigstore'] = None")
 
     assert said.startswith("signature_failure")

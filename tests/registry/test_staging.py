@@ -18,8 +18,8 @@ def digest_of(archive: bytes) -> str:
     return f"sha256:{hashlib.sha256(archive).hexdigest()}"
 
 
-def test_a_staged_archive_is_there_until_it_is_dropped(tmp_path: Path) -> None:
-    """Afterwards the failure says to fetch it again."""
+def test_a_staged_archive_can_be_read_until_it_is_dropped(tmp_path: Path) -> None:
+    """Afterwards the error says to fetch the archive again."""
     staging = Staging(tmp_path / "fetched")
     staging.put(digest_of(b"one"), b"one")
 
@@ -30,8 +30,8 @@ def test_a_staged_archive_is_there_until_it_is_dropped(tmp_path: Path) -> None:
         staging.take(digest_of(b"one"), "one")
 
 
-def test_an_archive_that_nobody_took_is_removed_after_a_day(tmp_path: Path) -> None:
-    """The next archive that is kept removes it; younger ones stay."""
+def test_an_unused_staged_archive_is_removed_after_a_day(tmp_path: Path) -> None:
+    """Staging the next archive removes old ones; younger ones stay."""
     staging = Staging(tmp_path / "fetched")
     for archive in (b"old", b"young"):
         staging.put(digest_of(archive), archive)
@@ -43,8 +43,8 @@ def test_an_archive_that_nobody_took_is_removed_after_a_day(tmp_path: Path) -> N
     assert sorted(path.read_bytes() for path in (tmp_path / "fetched").iterdir()) == [b"new", b"young"]
 
 
-def test_staging_is_bounded_and_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An archive over the bound is refused, and the others stay."""
+def test_the_total_size_of_staged_archives_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An archive that exceeds the total is refused with what to do, and the others stay."""
     monkeypatch.setattr(staging_module, "MAX_STAGED_BYTES", 8)
     staging = Staging(tmp_path / "fetched")
     staging.put(digest_of(b"12345"), b"12345")
@@ -54,8 +54,8 @@ def test_staging_is_bounded_and_says_what_to_do(tmp_path: Path, monkeypatch: pyt
     assert staging.take(digest_of(b"12345"), "the first") == b"12345"
 
 
-def test_an_old_folder_in_the_way_stops_nothing(tmp_path: Path) -> None:
-    """The folder is not Aileron's, so it stays; archives are kept all the same."""
+def test_a_foreign_folder_among_the_staged_archives_does_no_harm(tmp_path: Path) -> None:
+    """Only Aileron's own files are cleaned up, so the old folder stays; archives are staged all the same."""
     (tmp_path / "fetched").mkdir(mode=0o700)
     (tmp_path / "fetched" / "folder").mkdir()
     os.utime(tmp_path / "fetched" / "folder", (0, 0))
@@ -67,10 +67,10 @@ def test_an_old_folder_in_the_way_stops_nothing(tmp_path: Path) -> None:
     assert (tmp_path / "fetched" / "folder").is_dir()
 
 
-def test_an_archive_dropped_while_another_is_kept_disturbs_nothing(
+def test_dropping_an_archive_while_another_is_staged_causes_no_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The archive goes between the listing and the check of each; a missing archive takes no room."""
+    """The file vanishes after the folder was listed and before its size is read; it then counts as nothing."""
     staging = Staging(tmp_path / "fetched")
     staging.put(digest_of(b"one"), b"one")
     listdir = os.listdir

@@ -117,8 +117,8 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("old", "new", "message"), WRONG, ids=[message[:60] for _, _, message in WRONG])
-def test_each_mistake_is_reported_with_file_line_and_cure(old: str, new: str, message: str) -> None:
-    """Each mistake stands beside the valid suite."""
+def test_each_mistake_is_reported_with_its_file_line_and_fix(old: str, new: str, message: str) -> None:
+    """Each case adds one mistake to a valid suite."""
     text = suite_text(ENTRY)
     assert wanted(parse(text), SOURCE) == (ArtifactRequest.parse("github://acme/tools/actions/a@1.2.0"),)
     assert text.count(old) == 1
@@ -155,7 +155,7 @@ def test_a_suite_has_at_most_a_hundred_actions() -> None:
 
 @given(ENTRIES)
 def test_a_written_suite_is_read_back(entries: list[str]) -> None:
-    """Each entry keeps its place and its one spelling; writing the suite again gives the same."""
+    """Each entry keeps its place and its spelling; writing the suite again gives the same text."""
     suite = parse(suite_text(*entries))
 
     assert [str(entry.what) for entry in suite.entries] == entries

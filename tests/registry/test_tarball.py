@@ -100,7 +100,7 @@ def test_archives_with_fractional_times_are_read() -> None:
 
 @pytest.mark.skipif(shutil.which("tar") is None, reason="no tar program")
 def test_the_tar_program_and_aileron_read_each_others_archives(tmp_path: Path) -> None:
-    """A publisher's release script may pack with it."""
+    """A publisher's release script can pack with tar(1)."""
     for name, data in GOOD.items():
         (tmp_path / name).write_bytes(data)
     subprocess.run(["tar", "czf", "a.tar.gz", *GOOD], cwd=tmp_path, check=True)
@@ -157,7 +157,7 @@ def test_a_hostile_archive_is_refused(archive: bytes, message: str) -> None:
 
 
 def test_an_extension_that_renames_or_resizes_a_member_is_refused() -> None:
-    """Two readers of these attributes see two archives."""
+    """A reader that ignores the extended attributes would see another archive."""
     for key, value in (("path", "connector"), ("size", "1"), ("linkpath", "/"), ("GNU.sparse.name", "connector")):
         info = tarfile.TarInfo("connector")
         info.pax_headers = {key: value}
@@ -167,8 +167,8 @@ def test_an_extension_that_renames_or_resizes_a_member_is_refused() -> None:
 
 
 @pytest.mark.abuse_case("B26")
-def test_endless_members_are_refused_at_the_second_of_a_name() -> None:
-    """An archive can hold a hundred thousand empty members; asking only for its kind stops as early."""
+def test_a_flood_of_members_is_refused_at_the_first_duplicate_name() -> None:
+    """A small archive can hold 100,000 empty members. Asking only for its kind stops as early."""
     header = tarfile.TarInfo("connector").tobuf(tarfile.USTAR_FORMAT)
     archive = gzip.compress(header * 100_000 + bytes(1024), compresslevel=1)
     calls = 0
@@ -188,7 +188,7 @@ def test_endless_members_are_refused_at_the_second_of_a_name() -> None:
 
 
 @pytest.mark.abuse_case("B23")
-def test_attributes_of_no_member_are_refused() -> None:
+def test_attributes_that_belong_to_no_member_are_refused() -> None:
     """An archive could hold endless headers one after the other, which take half a minute to read."""
     archive = gzip.compress(_with_pax("comment", "x") * 2 + gzip.decompress(pack(GOOD)))
 
@@ -206,7 +206,7 @@ def _with_pax(key: str, value: str) -> bytes:
 
 
 @pytest.mark.abuse_case("B4")
-def test_a_bomb_is_refused_without_unpacking_it() -> None:
+def test_a_decompression_bomb_is_refused_without_unpacking_it() -> None:
     """A hundred MiB of zeros in less than one MiB is refused at the bound."""
     bomb = gzip.compress(bytes(100 << 20), compresslevel=1)
 
@@ -215,8 +215,8 @@ def test_a_bomb_is_refused_without_unpacking_it() -> None:
 
 
 @pytest.mark.abuse_case("B4")
-def test_an_archive_that_expands_too_much_is_refused() -> None:
-    """The archive is below the bound on size. Small files may be regular, and programs are far from this ratio."""
+def test_an_archive_with_an_extreme_compression_ratio_is_refused() -> None:
+    """The archive is below the size limit but grows 200 times when unpacked. A small file of zeros is accepted."""
     blown = {"connector": bytes(30 << 20), "manifest.toml": b"m"}
     small = {"connector": bytes(1 << 19), "manifest.toml": b"m"}
 
@@ -225,7 +225,7 @@ def test_an_archive_that_expands_too_much_is_refused() -> None:
 
 
 @pytest.mark.abuse_case("B4")
-def test_an_action_archive_is_of_its_own_kind() -> None:
+def test_actions_and_connectors_have_different_kinds_of_archive() -> None:
     """An action archive has one file, signed or not, and neither kind is accepted as the other."""
     action, signed = pack({"action.md": b"+++"}), pack({"action.md": b"+++", "signature.sig": b"s"})
 
@@ -238,7 +238,7 @@ def test_an_action_archive_is_of_its_own_kind() -> None:
         unpack(pack({"signature.sig": b"s"}), "action")
 
 
-def test_a_header_with_a_binary_size_or_a_wrong_sum_is_refused() -> None:
+def test_a_header_with_a_binary_size_or_a_wrong_checksum_is_refused() -> None:
     """Only some readers understand binary sizes."""
     plain = bytearray(gzip.decompress(pack(GOOD)))
     plain[0] ^= 1

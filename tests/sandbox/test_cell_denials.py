@@ -120,7 +120,7 @@ def test_no_file_can_be_made_setuid_or_setgid(folder: Path, bit: int) -> None:
 
 
 def test_a_setuid_program_gains_nothing(folder: Path) -> None:
-    """`su` exists, and runs with the person's id like any other program."""
+    """`su` exists in the cell, but runs with the person's id like any other program."""
     ran = run(
         policy_of(folder), ["sh", "-c", "su -c id </dev/null; echo $?; grep -E '^(Uid|CapEff)' /proc/self/status"]
     )
@@ -130,7 +130,7 @@ def test_a_setuid_program_gains_nothing(folder: Path) -> None:
 
 
 def test_sockets_of_only_four_families_can_be_made(folder: Path) -> None:
-    """Raw sockets and vsock (the machine's own, in no namespace) are refused; netlink serves only for routes."""
+    """Raw sockets and vsock, which ignores namespaces, are refused; netlink can be used only for routes."""
     inet, inet6, unix, netlink, packet = (
         int(family) for family in (socket.AF_INET, socket.AF_INET6, socket.AF_UNIX, socket.AF_NETLINK, socket.AF_PACKET)
     )
@@ -161,7 +161,7 @@ def test_sockets_of_only_four_families_can_be_made(folder: Path) -> None:
 
 
 def test_an_abstract_socket_of_the_host_cannot_be_reached(folder: Path) -> None:
-    """Names without a file end at the network namespace."""
+    """Abstract names belong to a network namespace, and the cell has its own."""
     name = f"aileron-cell-test-{os.getpid()}"
     with socket.socket(socket.AF_UNIX) as server:
         server.bind("\0" + name)
@@ -206,8 +206,8 @@ def test_calls_that_attack_the_kernel_are_refused(folder: Path) -> None:
     assert outside(["personality", READ_IMPLIES_EXEC])[0] == 0
 
 
-def test_the_first_process_is_out_of_reach_but_a_debugger_works(folder: Path) -> None:
-    """Process 1 cannot be attached to, read or signalled; a child of the agent can."""
+def test_an_agent_can_debug_its_child_but_not_the_cells_first_process(folder: Path) -> None:
+    """Process 1 cannot be attached to, read or signalled."""
     answers = tried(
         policy_of(folder),
         ["attach", 1],
@@ -239,7 +239,7 @@ def test_a_cell_inherits_only_three_descriptors(folder: Path) -> None:
         os.close(extra)
 
 
-def test_limits_are_those_of_the_policy(folder: Path) -> None:
+def test_the_limits_are_those_of_the_policy(folder: Path) -> None:
     """The policy sets the limits on descriptors, file size, processes and core files."""
     wanted = {
         resource.RLIMIT_NOFILE: 1000,
@@ -252,8 +252,8 @@ def test_limits_are_those_of_the_policy(folder: Path) -> None:
     assert tried(policy, *(["limit", int(kind)] for kind in wanted)) == list(wanted.values())
 
 
-def test_a_cell_gets_half_of_what_counts_for_the_person(folder: Path) -> None:
-    """Pending timers and signals and message queues count for the whole user: the other half is left, whatever a cell takes."""
+def test_a_cell_gets_half_of_the_limits_that_count_per_user(folder: Path) -> None:
+    """Timers, pending signals and message queues count for the whole user: the other half stays with the person."""
     kinds = (resource.RLIMIT_SIGPENDING, resource.RLIMIT_MSGQUEUE)
     halves = [most if most == resource.RLIM_INFINITY else most // 2 for _, most in map(resource.getrlimit, kinds)]
 

@@ -111,8 +111,8 @@ WORDS = st.one_of(
 ARGUMENTS = st.lists(st.one_of(WORDS, WORDS.map(lambda word: (word | HIGH) % (HIGH * HIGH))), min_size=6, max_size=6)
 
 
-def test_every_call_gets_its_published_answer() -> None:
-    """Every number is asked about, those of future kernels included, with no bits set and with all."""
+def test_every_system_call_gets_its_documented_answer() -> None:
+    """The filter is asked about every number, future ones included, with all argument bits clear and all set."""
     for number in range(HIGHEST):
         for arguments in ([0] * 6, [HIGH * HIGH - 1] * 6):
             assert bpf.run(FILTER, NATIVE, number, arguments) in promised(number, arguments), NAMES.get(number, number)
@@ -136,14 +136,14 @@ def test_every_call_gets_its_published_answer() -> None:
 @example("clone", [0x10000000 | 17, 0, 0, 0, 0, 0])
 @example("unshare", [0x80, 0, 0, 0, 0, 0])
 def test_a_conditional_call_depends_on_all_bits_of_its_arguments(name: str, arguments: list[int]) -> None:
-    """The table's conditions hold and no others, for any sixty-four bits."""
+    """Exactly the documented conditions hold, for any 64-bit arguments."""
     number = number_of(name)
     if number >= 0:
         assert bpf.run(FILTER, NATIVE, number, arguments) in promised(number, arguments)
 
 
 def test_calls_of_other_architectures_are_killed() -> None:
-    """32-bit and x32 calls are killed: by its own numbers such a call would pass a list of native numbers."""
+    """A 32-bit or x32 call has other numbers, so a list of native numbers would judge the wrong call."""
     foreign = I386 if NATIVE == X86_64 else ARM
     for number in range(470):
         assert bpf.run(FILTER, foreign, number, [0] * 6) == bpf.KILL

@@ -46,7 +46,7 @@ def next_event(cell: Cell) -> Event:
 
 
 def test_each_kind_of_end_is_reported(folder: Path) -> None:
-    """The cell reports an exit status, a signal, and a program that does not exist or cannot run."""
+    """The kinds are an exit status, a signal, and a program that does not exist or cannot be executed."""
     policy = policy_of(folder)
 
     assert run(policy, ["sh", "-c", "exit 3"]).end == Ended(3, None, None)
@@ -57,7 +57,7 @@ def test_each_kind_of_end_is_reported(folder: Path) -> None:
 
 
 def test_the_three_streams_are_kept_apart(folder: Path) -> None:
-    """Bytes written to 0 are read by the command, and output on 1 does not mix with 2."""
+    """The command reads what is written to its standard input, and its output does not mix with its errors."""
     with begun(policy_of(folder), ["sh", "-c", "cat; echo error >&2"]) as cell:
         stdin = cell.pipes[0]
         assert stdin is not None
@@ -70,7 +70,7 @@ def test_the_three_streams_are_kept_apart(folder: Path) -> None:
 
 
 def test_a_terminal_can_serve_some_of_the_streams(folder: Path) -> None:
-    """Output is a terminal and input is not, like in `agent < file`."""
+    """Output is a terminal and input is a file, as in `agent < file`."""
     with begun(
         policy_of(folder),
         ["sh", "-c", "test ! -t 0 && test -t 1 && test -t 2 && tty <&1"],
@@ -119,8 +119,8 @@ def test_a_shell_in_a_cell_controls_its_jobs(folder: Path) -> None:
         assert next_event(cell) == Ended(5, None, None)
 
 
-def test_listeners_are_passed_out_and_accept_connections(folder: Path) -> None:
-    """A port on both loopback addresses and a path listen before the agent starts."""
+def test_connections_to_a_cells_listeners_are_accepted_by_its_host(folder: Path) -> None:
+    """The cell opens the requested port and Unix socket before the agent starts, and passes them to its host."""
     script = (
         "import socket\n"
         "for a in ('127.0.0.1', '::1'):\n"
@@ -185,7 +185,7 @@ OWN_S = f"600.{os.getpid()}"
 
 
 def test_no_process_outlives_the_close_of_its_cell(folder: Path) -> None:
-    """The process has left its session and ignores signals."""
+    """Even a process that has left its session and ignores signals ends."""
     script = f"trap '' HUP TERM; setsid sleep {OWN_S} & echo up; wait"
     with begun(policy_of(folder), ["sh", "-c", script]) as cell:
         read_until_said(cell, b"up")
@@ -194,7 +194,7 @@ def test_no_process_outlives_the_close_of_its_cell(folder: Path) -> None:
 
 
 def test_no_process_outlives_the_host_of_its_cell(folder: Path) -> None:
-    """The host's process gets SIGKILL, so it cannot clean up."""
+    """The host process gets SIGKILL, so it cannot clean up."""
     script = (
         "import sys, time; sys.path[:0] = sys.argv[1:3]\n"
         "from pathlib import Path\n"
@@ -229,8 +229,8 @@ def test_invalid_commands_and_environments_are_refused(folder: Path) -> None:
             Cell.start(policy, command, environment, PIPES)
 
 
-def test_closing_again_or_after_the_end_has_no_effect(folder: Path) -> None:
-    """A signal to an ended command has no effect either, and no descriptor is left."""
+def test_closing_a_cell_twice_or_after_its_end_has_no_effect(folder: Path) -> None:
+    """A signal to an ended command has no effect either, and no descriptor stays open."""
     before = len(os.listdir("/proc/self/fd"))
     with begun(policy_of(folder, tcp_listeners=(("a", 4000),)), ["true"], TERMINAL) as cell:
         assert finish(cell).end == Ended(0, None, None)
@@ -242,7 +242,7 @@ def test_closing_again_or_after_the_end_has_no_effect(folder: Path) -> None:
 
 
 def test_examining_the_machine_makes_a_cell() -> None:
-    """The report lists the layers that the cell itself named."""
+    """The check starts a real cell, and reports the layers that this cell named."""
     report = examine_cell()
 
     assert report.available, report

@@ -17,7 +17,7 @@ def _policy(**changed: Any) -> CellPolicy:
 
 @pytest.mark.parametrize("path", ["", "relative", "/a/../b", "/a/./b", "/a//b", "//a", "/a/", "/a\0b"])
 def test_an_ambiguous_path_is_refused(path: str) -> None:
-    """Every field that takes a path refuses it."""
+    """Each field of the policy that takes a path is tried."""
     with pytest.raises(ValueError, match="absolute path"):
         Bind(path, "/usr")
     with pytest.raises(ValueError, match="absolute path"):
@@ -43,7 +43,7 @@ def test_an_ambiguous_path_is_refused(path: str) -> None:
     ],
 )
 def test_a_value_out_of_its_range_is_refused(changed: dict[str, Any], what: str) -> None:
-    """The value is never clamped."""
+    """The value is never silently clamped."""
     with pytest.raises(ValueError, match=what):
         _policy(**changed)
 

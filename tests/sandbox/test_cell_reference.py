@@ -20,8 +20,8 @@ def rows(heading: str) -> list[tuple[str, str]]:
     return re.findall(r"^\| (.+?) \| (.+?) (?:\|.*)?\|$", section, re.MULTILINE)[1:]
 
 
-def test_the_published_refusals_are_the_compiled_ones() -> None:
-    """Each call has its answer, and no other call is listed; conditional calls are in this order."""
+def test_the_documented_refusals_are_the_compiled_ones() -> None:
+    """The page lists each call with its answer and no other call; conditional calls are in the order of the code."""
     refused = {
         name: answer
         for answer, calls in rows("### Refused")
@@ -35,7 +35,7 @@ def test_the_published_refusals_are_the_compiled_ones() -> None:
     assert f"({filters.NEWEST_CALL}, Linux" in PAGE
 
 
-def test_the_published_parts_of_proc_and_dev_match_the_root() -> None:
+def test_the_documented_parts_of_proc_and_dev_match_the_cell() -> None:
     """The page lists the read-only paths, the empty paths and the devices."""
     read_only, empty = (tuple(block.split()) for block in re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL))
     devices = next(what for path, what in rows("## What is in the root") if path == "`/dev`")
@@ -47,7 +47,7 @@ def test_the_published_parts_of_proc_and_dev_match_the_root() -> None:
         assert f"`{path}" in PAGE
 
 
-def test_the_published_limits_are_the_defaults() -> None:
+def test_the_documented_limits_are_the_defaults() -> None:
     """The page states each number with its unit."""
     policy = CellPolicy(folder="/", home="/home/you", binds=(Bind("/usr", "/usr"),))
     published = dict(rows("## Limits"))
@@ -59,7 +59,7 @@ def test_the_published_limits_are_the_defaults() -> None:
     assert f"{policy.scratch_bytes >> 30} GiB each" in PAGE
 
 
-def test_every_layer_of_a_cell_is_published() -> None:
+def test_every_layer_of_a_cell_is_documented() -> None:
     """The page names each layer by the part before the colon."""
     named = {name.partition(":")[0] for cell, _ in rows("## Layers") for name in re.findall(r"`([\w:-]+)`", cell)}
 

@@ -77,7 +77,7 @@ def test_the_project_is_writable_and_the_system_is_not(folder: Path) -> None:
 
 
 def test_files_can_move_between_directories_of_a_project(folder: Path) -> None:
-    """The policy grants Landlock's separate right for it."""
+    """Landlock has a separate right for this, LANDLOCK_ACCESS_FS_REFER."""
     (folder / "a").mkdir()
     (folder / "b").mkdir()
     (folder / "a" / "file").touch()
@@ -123,7 +123,7 @@ def test_a_masked_path_exists_but_is_empty(folder: Path) -> None:
     assert tried(policy, *attempts) == [[], "EACCES", "EROFS", "EROFS"]
 
 
-def test_a_masked_link_is_covered_itself(folder: Path) -> None:
+def test_masking_a_link_covers_the_link_and_not_its_target(folder: Path) -> None:
     """The link's target stays as it was."""
     (folder / "real").write_text("text", encoding="utf-8")
     (folder / "link").symlink_to("real")
@@ -136,13 +136,13 @@ def test_a_masked_link_is_covered_itself(folder: Path) -> None:
 
 
 def test_a_path_that_cannot_be_masked_prevents_the_cell(folder: Path) -> None:
-    """The agent may have replaced a folder on the way by a link, and then the mask would cover another place."""
+    """A folder in the path may have become a link, made by an agent; the mask would then cover another file."""
     (folder / "away").symlink_to("/usr")
     with pytest.raises(JailUnavailable, match=f"masked: {folder}/away/key"):
         Cell.start(policy_of(folder, masked=(f"{folder}/away/key",)), ["true"], ENVIRONMENT, PIPES)
 
 
-def test_a_made_file_replaces_a_dangling_link(folder: Path) -> None:
+def test_a_file_made_for_the_cell_replaces_a_dangling_link(folder: Path) -> None:
     """/etc/resolv.conf is such a link into /run on some systems."""
     shown = folder.parent / "shown"
     shown.mkdir()
@@ -178,8 +178,8 @@ def test_a_mount_inside_a_project_is_not_shown(folder: Path, mounted: Path, *, w
     assert tried(policy_of(folder, top, own), ["read", "/top/inside/id"]) == ["key"]
 
 
-def test_a_symbolic_link_leads_no_mount_elsewhere(folder: Path) -> None:
-    """A link in a source, on the way to a target or below one is refused by its name, with the fix."""
+def test_a_symbolic_link_on_the_path_of_a_mount_is_refused(folder: Path) -> None:
+    """The link is in the source, on the way to the target, or below it. The error names the link and the fix."""
     (folder / "real").mkdir()
     (folder / "link").symlink_to("/etc")
     for bind in (
@@ -196,7 +196,7 @@ def test_a_symbolic_link_leads_no_mount_elsewhere(folder: Path) -> None:
 
 @pytest.mark.parametrize("layer", ["bind", "lower"])
 def test_a_link_swapped_in_before_the_start_is_refused(folder: Path, layer: str) -> None:
-    """Another cell that can write the folder above could redirect the path; it was resolved, so the link is newer."""
+    """The path was already resolved, so the link is newer: another cell with write access above may have made it."""
     shown = folder / "above" / "shown"
     upper, work = folder.parent / "upper", folder.parent / "work"
     for made in (shown, upper, work):
@@ -222,15 +222,15 @@ def test_a_link_swapped_in_before_the_start_is_refused(folder: Path, layer: str)
     assert "since the path was resolved" in refused.value.fix
 
 
-def test_no_mount_point_is_made_in_a_bound_folder(folder: Path) -> None:
-    """A target that is missing in the project is refused, and the project has no new entry."""
+def test_no_mount_point_is_created_in_a_bound_folder(folder: Path) -> None:
+    """A mount target that is missing in the project is refused, and the project gets no new entry."""
     with pytest.raises(JailUnavailable, match="no place for"):
         Cell.start(policy_of(folder, Bind("/usr", f"{folder}/new")), ["true"], ENVIRONMENT, PIPES)
     assert list(folder.iterdir()) == []
 
 
 def test_a_missing_source_is_named(folder: Path) -> None:
-    """The error says what to do about it."""
+    """The error also says what to do about it."""
     with pytest.raises(JailUnavailable, match="/absent") as refused:
         Cell.start(policy_of(folder, Bind("/absent", "/absent")), ["true"], ENVIRONMENT, PIPES)
     assert "leave it out" in refused.value.fix
@@ -249,8 +249,8 @@ def test_a_host_socket_in_a_project_is_covered(folder: Path) -> None:
     assert answers == ["EACCES", "EACCES"]
 
 
-def test_links_are_made_and_a_bound_device_cannot_be_read(folder: Path) -> None:
-    """nodev also holds for a bind."""
+def test_a_policys_links_are_created_and_a_bound_device_cannot_be_read(folder: Path) -> None:
+    """The option nodev applies to bind mounts too."""
     policy = policy_of(folder, Bind("/dev/zero", "/zero"), links=(("/opt/link", "/etc/hostname"),))
 
     linked, device = tried(policy, ["read", "/opt/link"], ["read", "/zero"])
@@ -289,8 +289,10 @@ print(run(policy, ["sh", "-c", "cp tool mine; ./mine; echo $?"]).out)
 
 
 @pytest.mark.parametrize(("options", "said"), [("exec", ["ran", "0"]), ("noexec", ["126"])])
-def test_an_overlay_executes_only_what_its_project_may_execute(folder: Path, options: str, said: list[str]) -> None:
-    """A mount without execution stays so in the cell, for files that the agent writes too."""
+def test_an_overlay_can_execute_files_only_if_its_projects_mount_can(
+    folder: Path, options: str, said: list[str]
+) -> None:
+    """The option noexec of the mount also applies to files that the agent writes to the overlay."""
     upper, work = folder.parent / "upper", folder.parent / "work"
     upper.mkdir()
     work.mkdir()
@@ -311,7 +313,7 @@ def test_an_overlay_executes_only_what_its_project_may_execute(folder: Path, opt
 
 
 def test_an_impossible_overlay_is_refused_with_the_fix(folder: Path) -> None:
-    """Here `upper` is not a sibling of `work`; an `upper` on another overlay fails alike."""
+    """Here `upper` is not a sibling of `work`; an `upper` on another overlay fails in the same way."""
     upper = folder.parent / "upper"
     (upper / "work").mkdir(parents=True)
     policy = policy_of(folder, overlay=Overlay(str(folder), str(upper), str(upper / "work"), str(folder)))
@@ -321,7 +323,7 @@ def test_an_impossible_overlay_is_refused_with_the_fix(folder: Path) -> None:
 
 
 def test_a_compiler_git_and_unittest_work_in_a_cell(folder: Path) -> None:
-    """Such commands are what a cell is for."""
+    """A cell must not break an agent's everyday commands."""
     (folder / "main.c").write_text("int main(void) { return 7; }\n", encoding="utf-8")
     script = "cc -o main main.c && ./main; test $? = 7 && git init -q . && python3 -m unittest -q 2>&1 | tail -1"
 

@@ -35,7 +35,7 @@ time.sleep(60)
 
 
 def test_the_stub_inherits_nothing_from_its_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The stub has no variable, no directory of the host's, and no descriptor but the socket by which it is told."""
+    """The stub has no environment, no working directory of the host's, and no descriptor but its control socket."""
     monkeypatch.setenv("A_SECRET", "it")
     monkeypatch.chdir(tmp_path)
     with (tmp_path / "opened").open("w") as opened, Stub.start() as stub:
@@ -62,7 +62,7 @@ def _descriptors(pid: int) -> dict[int, str]:
 
 
 def test_the_stub_becomes_the_cell(tmp_path: Path) -> None:
-    """The stub runs the command it is told; closing it afterwards has no effect."""
+    """The stub executes the command that it is sent; closing the stub afterwards has no effect."""
     with Stub.start() as stub:
         with Cell.start(policy_of(tmp_path), ["sh", "-c", "echo it"], ENVIRONMENT, PIPES, stub=stub) as cell:
             assert stub.process.poll() is None
@@ -86,8 +86,8 @@ def etc(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(made)
 
 
-def test_the_stub_finds_what_is_closed_to_others(etc: str, tmp_path: Path) -> None:
-    """The stub finds what this process finds, and becomes a cell whether it was asked to search or not."""
+def test_the_stub_finds_the_files_that_other_users_cannot_read(etc: str, tmp_path: Path) -> None:
+    """The stub's result equals a search by this process. It becomes a cell with or without a search."""
     with Stub.start([etc]) as stub:
         closed, unseen = stub.closed
         with Cell.start(policy_of(tmp_path), ["sh", "-c", "echo it"], ENVIRONMENT, PIPES, stub=stub) as cell:
@@ -106,7 +106,7 @@ def test_the_stub_finds_what_is_closed_to_others(etc: str, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("moment", ["before it has said", "after it has said", "while it waits"])
 def test_an_unneeded_stub_ends_silently(etc: str, moment: str, capfd: pytest.CaptureFixture[str]) -> None:
-    """The stub writes nothing to the person's terminal: the end of its host is no error, whatever it was about to do."""
+    """A stub whose host ends writes nothing to the person's terminal, whatever it was about to do."""
     with Stub.start([etc] if moment != "while it waits" else []) as stub:
         if moment == "after it has said":
             select.select([stub.control], [], [], DEADLINE_S)
@@ -116,8 +116,8 @@ def test_an_unneeded_stub_ends_silently(etc: str, moment: str, capfd: pytest.Cap
     assert capfd.readouterr().err == ""
 
 
-def test_an_old_search_result_is_searched_for_again(etc: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A person may have taken time to answer while a key was added. Positive control: read at once, the first result counts."""
+def test_an_old_search_result_is_not_reused(etc: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A key may have been added while a person took time to answer. The control: a fresh result is used."""
     with Stub.start([etc]) as at_once, Stub.start([etc]) as later:
         for stub in (at_once, later):
             select.select([stub.control], [], [], DEADLINE_S)
@@ -133,8 +133,8 @@ def test_an_old_search_result_is_searched_for_again(etc: str, monkeypatch: pytes
         assert str(another) in after[0]
 
 
-def test_a_stub_that_died_before_its_answer_hides_nothing(etc: str, tmp_path: Path) -> None:
-    """The host then searches itself, and reports the failure when the cell is made."""
+def test_a_search_is_repeated_if_the_stub_died_before_its_result(etc: str, tmp_path: Path) -> None:
+    """The host process searches itself; the dead stub is reported when the cell is made."""
     with Stub.start([etc]) as stub:
         stub.process.kill()
         stub.process.wait(DEADLINE_S)
@@ -144,8 +144,8 @@ def test_a_stub_that_died_before_its_answer_hides_nothing(etc: str, tmp_path: Pa
             Cell.start(policy_of(tmp_path), ["true"], ENVIRONMENT, PIPES, stub=stub)
 
 
-def test_closing_an_unused_stub_removes_it_and_its_group(tmp_path: Path) -> None:
-    """`close` is called twice."""
+def test_closing_an_unused_stub_removes_it_and_its_control_group(tmp_path: Path) -> None:
+    """Calling `close` a second time has no effect."""
     before = _groups()
     with Stub.start() as stub:
         taken = stub.group()
@@ -164,7 +164,7 @@ def _groups() -> set[str]:
 
 
 def test_the_stub_ends_when_its_host_is_killed() -> None:
-    """The stub has not been told anything yet."""
+    """The host had not sent it any instruction yet."""
     with subprocess.Popen([sys.executable, "-c", _HOST], stdout=subprocess.PIPE, text=True) as host:
         assert host.stdout is not None
         process = psutil.Process(int(host.stdout.readline()))

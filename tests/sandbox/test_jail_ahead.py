@@ -70,8 +70,8 @@ def _wait_for_word(template: Template, child: Child) -> None:
 # Which request gets them
 
 
-def test_children_forked_ahead_are_the_next_ones_and_used_once(alone: Template) -> None:
-    """Their pids are used oldest first; when they have ended, other children wait."""
+def test_children_forked_ahead_serve_the_next_requests_once_each(alone: Template) -> None:
+    """Requests get them oldest first, as their pids show; when they have ended, others are ready."""
     waiting = wait_forked_ahead(alone)
     with _asleep(alone) as first, _asleep(alone) as second:
         assert [first, second] == [process.pid for process in waiting]
@@ -83,7 +83,7 @@ def test_children_forked_ahead_are_the_next_ones_and_used_once(alone: Template) 
 
 @pytest.mark.parametrize("how", ["looks", "connects"])
 def test_a_child_that_asks_while_others_end_is_answered(alone: Template, how: str) -> None:
-    """The template gets all events at once. The descriptor that it opens to answer has the number that an ended child's had."""
+    """The template gets all events at once. The descriptor for its answer reuses the number of an ended child's."""
     with _asleep(alone) as sleeper, _asleep(alone) as other, trying(alone, "ask_when_told", how) as asking:
         _wait_for_word(alone, asking)
         wait_forked_ahead(alone)
@@ -102,8 +102,8 @@ def test_a_child_that_asks_while_others_end_is_answered(alone: Template, how: st
     assert isinstance(ending, Exited if how == "looks" else NetworkAttempt), ending
 
 
-def test_no_more_children_wait_than_planned(alone: Template) -> None:
-    """The template only refills its reserve, however many children ended or still run."""
+def test_no_more_children_are_forked_ahead_than_configured(alone: Template) -> None:
+    """The template only refills its reserve, however many children run or have ended."""
     with _asleep(alone) as sleeper, _asleep(alone) as other:
         for _ in range(10):
             assert _report(alone, "facts")["loot"]["host"] == "jail"
@@ -128,7 +128,7 @@ def test_a_waiting_child_takes_the_policy_of_its_request(alone: Template) -> Non
 
 
 def test_a_template_runs_its_maximum_of_children_at_once(alone: Template) -> None:
-    """Two were forked ahead and the others were not; each exits with its own status, and afterwards there is room again."""
+    """Two were forked ahead and the others on request; each returns its own status, and then there is room again."""
     wait_forked_ahead(alone)
     with contextlib.ExitStack() as stack:
         children = [stack.enter_context(trying(alone, "leave", number)) for number in range(MAX_CHILDREN)]
@@ -144,7 +144,7 @@ def test_a_template_runs_its_maximum_of_children_at_once(alone: Template) -> Non
 
 
 def test_a_waiting_child_has_no_privilege_and_cannot_be_attached_to(alone: Template) -> None:
-    """The child has a non-root id, an empty bounding set and no new privileges. Its files in /proc are root's: undumpable."""
+    """The child has an unprivileged id and an empty bounding set; root owns its files in /proc, as it is undumpable."""
     waiting = wait_forked_ahead(alone)[-1]
     status = status_of(waiting.pid)
 
@@ -208,8 +208,8 @@ def test_children_forked_ahead_draw_different_random_numbers(alone: Template) ->
     assert len({tuple(numbers) for numbers in drawn}) == 9
 
 
-def test_a_program_finds_no_trace_of_the_rehearsal(alone: Template) -> None:
-    """The program's own mount covers the rehearsal's file, and the import system has forgotten its name."""
+def test_a_program_finds_no_trace_of_the_warm_up_program(alone: Template) -> None:
+    """Each child runs a dummy program first; the real program's mount covers its file, and Python forgot its name."""
     wait_forked_ahead(alone)
     ahead = _report(alone, "traces_of", "rehearsal")["loot"]
     end_forked_ahead(alone)
@@ -223,7 +223,7 @@ def test_a_program_finds_no_trace_of_the_rehearsal(alone: Template) -> None:
 
 @pytest.mark.abuse_case("L7")
 def test_no_signal_reaches_a_waiting_child(alone: Template) -> None:
-    """A program signals every number that it may know or guess: only itself answers. The child that waited beside it is next."""
+    """A program signals every number that it may know or guess: only itself is reached. The waiting child runs next."""
     first, beside = wait_forked_ahead(alone)
 
     answering = _report(alone, "processes_that_answer", [*range(1, 500), first.pid, beside.pid])
@@ -236,7 +236,7 @@ def test_no_signal_reaches_a_waiting_child(alone: Template) -> None:
 @pytest.mark.abuse_case("J5")
 @pytest.mark.parametrize(("name", "number"), [("ptrace", (101, 117)), ("process_vm_readv", (310, 270))])
 def test_a_waiting_child_cannot_be_traced_or_read(alone: Template, name: str, number: tuple[int, int]) -> None:
-    """The attempt kills the program that makes it, even with the right pid. The child that waited beside it is next."""
+    """The attempt kills the program that makes it, even with the right pid. The waiting child runs next."""
     attach = 16
     _, beside = wait_forked_ahead(alone)
 
@@ -255,7 +255,7 @@ def test_a_waiting_child_cannot_be_traced_or_read(alone: Template, name: str, nu
 
 @pytest.mark.parametrize("dead", [[0], [1], [0, 1]], ids=["the first", "the second", "both"])
 def test_children_that_died_waiting_are_replaced(alone: Template, dead: list[int]) -> None:
-    """They were killed, say for lack of memory: every request is still served, and then as many wait as before."""
+    """They may be killed for lack of memory: every request is still served, and later as many wait as before."""
     waiting = wait_forked_ahead(alone)
     for number in dead:
         waiting[number].kill()
@@ -268,7 +268,7 @@ def test_children_that_died_waiting_are_replaced(alone: Template, dead: list[int
     assert set(wait_forked_ahead(alone)).isdisjoint(waiting)
 
 
-def test_a_waiting_child_killed_with_a_request_ends_that_request(alone: Template) -> None:
+def test_a_waiting_child_killed_as_it_gets_a_request_fails_only_that_request(alone: Template) -> None:
     """1 it is stopped · 2 the request is handed to it · 3 it is killed. SIGKILL is reported once, and the next request works."""
     waiting = wait_forked_ahead(alone)[0]
     waiting.suspend()
@@ -286,8 +286,8 @@ def test_a_waiting_child_killed_with_a_request_ends_that_request(alone: Template
     assert _report(alone, "facts")["loot"]["host"] == "jail"
 
 
-def test_a_request_can_be_withdrawn_before_it_runs(alone: Template) -> None:
-    """Each request is closed at once: the child that had it is gone, and nothing of it is left for the next request."""
+def test_a_request_can_be_cancelled_before_it_runs(alone: Template) -> None:
+    """Each request is closed at once: its child ends, and the next request sees nothing of it."""
     for _ in range(20):
         waiting = wait_forked_ahead(alone)[0]
         with trying(alone, "sleep", 3600):
@@ -337,7 +337,7 @@ def test_killing_the_host_ends_its_waiting_children(template: Template) -> None:
 
 
 def test_a_failed_fork_ahead_fails_no_request_by_itself(template: Template) -> None:
-    """Namespaces run out: waiting children still serve; later requests fail with the reason until there are namespaces again."""
+    """Namespaces run out: waiting children still serve requests, later ones fail with the reason for a while."""
     command = [sys.executable, "-m", "tests.sandbox.hosts", "where_namespaces_run_out_and_come_back"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr.decode()

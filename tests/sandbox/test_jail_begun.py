@@ -37,7 +37,7 @@ sys.stdin.read()
 """
 
 
-def test_a_begun_process_becomes_the_template() -> None:
+def test_a_process_started_early_becomes_the_template() -> None:
     """The pid stays the same, and its children run like those of any other template."""
     begun = Begun.execute(interpreter())
     fd = memory_file(program("typical_imports"))
@@ -53,7 +53,7 @@ def test_a_begun_process_becomes_the_template() -> None:
     assert begun.process.returncode is not None
 
 
-def test_no_process_can_attach_to_a_begun_process() -> None:
+def test_no_process_can_attach_to_a_process_started_early() -> None:
     """Processes of its user cannot read its memory: its files in /proc are root's, proc_pid(5)."""
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o755)
@@ -64,8 +64,10 @@ def test_no_process_can_attach_to_a_begun_process() -> None:
 
 
 @pytest.mark.parametrize("is_told", [False, True], ids=["before it is told", "before it is ready"])
-def test_a_begun_process_that_is_given_up_ends(capfd: pytest.CaptureFixture[str], *, is_told: bool) -> None:
-    """The process ends at once and prints nothing, whether or not it was told its runtime."""
+def test_a_process_started_early_ends_when_it_is_not_needed(
+    capfd: pytest.CaptureFixture[str], *, is_told: bool
+) -> None:
+    """The process exits at once and prints nothing, whether or not it got its configuration."""
     begun = Begun.execute(interpreter())
     if is_told:
         Template.begin(PythonRuntime.of_this_interpreter(), begun=begun).close()
@@ -75,8 +77,8 @@ def test_a_begun_process_that_is_given_up_ends(capfd: pytest.CaptureFixture[str]
     assert capfd.readouterr().err == ""
 
 
-def test_a_begun_process_that_cannot_be_told_ends() -> None:
-    """The refusal reads as if no process had begun."""
+def test_a_process_started_early_that_cannot_be_configured_ends() -> None:
+    """The error is the same as without an early start."""
     begun = Begun.execute(interpreter())
     runtime = PythonRuntime.of_this_interpreter(rehearsal="x" * (1 << 20))  # more than fits in a datagram
 
@@ -104,7 +106,7 @@ for changes in (False, True):
 
 
 def test_a_template_of_another_version_is_not_started(tmp_path: Path) -> None:
-    """A host that has imported one version does not talk to a template of another: its error says what to do."""
+    """A host with one version imported would talk to a template of another; the error says what to do."""
     shutil.copytree(Path(aileron_sandbox.__file__).parent, tmp_path / "aileron_sandbox")
 
     said = subprocess.run(
@@ -121,8 +123,8 @@ def test_a_template_of_another_version_is_not_started(tmp_path: Path) -> None:
     assert "aileron daemon restart" in said[1]
 
 
-def test_a_begun_process_ends_when_its_host_is_killed() -> None:
-    """The host has told it nothing yet."""
+def test_a_process_started_early_ends_when_its_host_is_killed() -> None:
+    """The host had not sent it any configuration yet."""
     with _waiting(env={"PYTHONPATH": str(Path(aileron_sandbox.__file__).parents[1])}) as (host, begun):
         host.kill()
         _, left = psutil.wait_procs([begun], timeout=_DEADLINE_S)

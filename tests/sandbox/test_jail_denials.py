@@ -109,7 +109,7 @@ def test_the_usual_directories_of_a_system_do_not_exist(jailed: Jailed, path: st
 
 
 def test_no_reachable_file_holds_the_users_planted_text(jailed: Jailed, tmp_path: Path) -> None:
-    """The probe searches the whole visible tree for a text in the user's files; it finds only itself, the positive control."""
+    """The probe searches the whole visible tree for a text in the user's files. The control: it finds itself."""
     (tmp_path / "canary").write_text("canary-4d1f0c", encoding="utf-8")
 
     seen = jailed("walk_for", "canary-4d1f0c").report["loot"]
@@ -121,7 +121,7 @@ def test_no_reachable_file_holds_the_users_planted_text(jailed: Jailed, tmp_path
 @pytest.mark.abuse_case("F2")
 @pytest.mark.parametrize("path", ["/x", "/app/x", "/app/connector", "/dev/x", "/w/x", os.__file__])
 def test_only_scratch_can_be_written(jailed: Jailed, path: str) -> None:
-    """Mounts are read-only, and Landlock is on top; /tmp takes a file."""
+    """Mounts are read-only, and Landlock refuses as well; /tmp is the scratch space."""
     assert jailed("write", path).report["errno"] in {"EROFS", "EACCES"}
     assert jailed("write", "/tmp/x").report == {"loot": 1}
 
@@ -142,14 +142,16 @@ def test_only_scratch_can_be_written(jailed: Jailed, path: str) -> None:
         ("setxattr", "/tmp", {"EPERM"}),
     ],
 )
-def test_the_tree_cannot_be_altered(jailed: Jailed, how: str, path: str, expected: set[str]) -> None:
-    """Mounts refuse it, Landlock where it knows the right, and the filter where it does not; mkdir in /tmp works."""
+def test_no_file_outside_of_scratch_can_be_created_moved_or_removed(
+    jailed: Jailed, how: str, path: str, expected: set[str]
+) -> None:
+    """Mounts refuse it, Landlock where it has the right, and the filter otherwise; mkdir in /tmp works."""
     assert jailed("change", how, path).report["errno"] in expected
     assert jailed("change", "mkdir", "/tmp").report == {"loot": True}
 
 
 def test_landlock_is_in_force_on_its_own(jailed: Jailed, free: Free, template: Template) -> None:
-    """Neither the mounts nor the filter stop this ioctl of a device: the device answers ENOTTY, and Landlock EACCES."""
+    """Neither mounts nor filter stop this device ioctl: without Landlock it fails with ENOTTY, with it with EACCES."""
     if int(next(layer for layer in template.layers("python") if "landlock" in layer).removeprefix("landlock:")) < 5:
         pytest.skip("Landlock knows ioctl from ABI 5, Linux 6.10")
 
@@ -158,7 +160,7 @@ def test_landlock_is_in_force_on_its_own(jailed: Jailed, free: Free, template: T
 
 
 def test_links_and_dots_do_not_lead_out(jailed: Jailed, free: Free, tmp_path: Path) -> None:
-    """A symbolic link in scratch to a host file, and a path of many dots, both lead to no file."""
+    """Neither a symbolic link in scratch to a host file nor a path of many dots leads to a file."""
     planted = tmp_path / "canary"
     planted.write_text("canary", encoding="utf-8")
 
@@ -176,7 +178,7 @@ def test_metadata_cannot_be_changed(jailed: Jailed, free: Free, tmp_path: Path) 
 
 
 def test_files_are_copied_without_their_metadata(jailed: Jailed) -> None:
-    """Honest programs notice the refusal above in this way, as docs/reference/jail.md says."""
+    """shutil copies a file's content although copying its mode is refused, as docs/reference/jail.md says."""
     assert jailed("copy_file", "copyfile").report == {"loot": 100}
     assert jailed("copy_file", "copy").report == {"errno": "EPERM"}
     assert jailed("copy_file", "copy2").report == {"errno": "EPERM"}
@@ -239,7 +241,7 @@ def test_no_socket_of_any_family_can_be_made(jailed: Jailed, free: Free) -> None
     ],
 )
 def test_the_descriptor_given_for_a_socket_is_inert(jailed: Jailed, how: str, report: object) -> None:
-    """The descriptor is /dev/null, read-only: it reads as an empty file, and is no socket."""
+    """The descriptor is /dev/null, opened read-only: a library that only probes for IPv6 does not fail."""
     assert jailed("use_a_placeholder", how).report == report
 
 
@@ -274,10 +276,10 @@ def test_only_a_pair_of_unix_sockets_can_be_made(jailed: Jailed) -> None:
         ("kernel's half", "network:unknown"),
     ],
 )
-def test_an_attempt_to_reach_a_network_ends_the_program_and_is_named(
+def test_an_attempt_to_reach_a_network_ends_the_program_and_is_reported(
     jailed: Jailed, how: str, destination: str
 ) -> None:
-    """Any call counts, from any thread, by address or by name; the program gets no answer."""
+    """The attempt counts from any thread, by address or by name; the program gets no answer to it."""
     seen = jailed("give_addresses", how)
 
     assert seen.report is None
@@ -288,7 +290,7 @@ def test_an_attempt_to_reach_a_network_ends_the_program_and_is_named(
 @pytest.mark.abuse_case("J15")
 @pytest.mark.parametrize("what", ["a thread connects", "nothing"])
 def test_an_attempt_just_before_the_exit_still_counts(template: Template, what: str) -> None:
-    """The exit would drop the pending calls of its threads, so it waits for their answers, here until the template continues."""
+    """An exit could drop calls pending in other threads, so it waits until the template has judged them."""
     ending = end_beside_a_stopped_template(template, program("leave_while", what), Policy())
 
     if what == "nothing":
@@ -317,7 +319,7 @@ def test_a_program_that_only_checks_for_a_network_continues(jailed: Jailed, how:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may look into the template's memory")
 def test_a_name_that_one_child_looked_up_is_not_in_later_children(template: Template, jailed: Jailed) -> None:
-    """Later children are forks of the template, so it must keep no text read from a child; our own memory has it (control)."""
+    """Later children are forks of the template, so it must keep no text of a child. The control: we do keep it."""
     name = f"canary-{os.getpid()}-said-by-a-child.example"
     assert isinstance(jailed("look_up", name).ending, NetworkAttempt)
     (itself,) = psutil.Process(template.pid).children()
@@ -328,7 +330,7 @@ def test_a_name_that_one_child_looked_up_is_not_in_later_children(template: Temp
 
 @pytest.mark.abuse_case("N4")
 def test_sockets_and_network_checks_are_bounded(jailed: Jailed) -> None:
-    """Descriptors run out as usual; a program that keeps asking is ended, and one that asks a few hundred times is not."""
+    """A program that checks for a network endlessly is ended, but not after a few hundred checks."""
     assert jailed("many_sockets", 40).report == {"loot": 40}
     assert jailed("many_sockets", 100).report == {"errno": "EMFILE"}
     assert jailed("many_probes", 300).report == {"loot": 300}
@@ -363,7 +365,7 @@ def test_no_other_process_can_be_reached(jailed: Jailed, free: Free) -> None:
 @pytest.mark.abuse_case("J6")
 @pytest.mark.parametrize("name", sorted(NUMBERS))
 def test_a_call_that_no_honest_program_makes_kills_the_program(jailed: Jailed, name: str) -> None:
-    """SIGSYS kills the process at the call, and it reports nothing."""
+    """SIGSYS kills the process at the call, before it can report anything."""
     seen = jailed("raw", _number(NUMBERS[name]), 0, 0, 0, 0)
 
     assert seen.report is None
@@ -397,7 +399,7 @@ def test_calls_of_the_other_abis_kill_the_program(jailed: Jailed, what: str, cod
 
 
 @pytest.mark.abuse_case("J10")
-def test_limits_cannot_be_raised_nor_text_typed_into_a_terminal(jailed: Jailed) -> None:
+def test_limits_cannot_be_raised_and_no_input_can_be_injected_into_a_terminal(jailed: Jailed) -> None:
     """Raising a hard limit and TIOCSTI are refused; opening files within the limits works."""
     assert jailed("raise_limit").report == {"errno": "EPERM"}
     assert jailed("inject_terminal_input").report == {"errno": "EPERM"}
@@ -408,12 +410,12 @@ def test_limits_cannot_be_raised_nor_text_typed_into_a_terminal(jailed: Jailed) 
 
 
 def test_a_program_cannot_stop_or_kill_itself(jailed: Jailed) -> None:
-    """The program's signals to itself have no effect: no limit would end a stopped program."""
+    """A stopped program would use no processor time, so no limit would end it; its signals to itself have no effect."""
     assert jailed("stop_itself").report == {"loot": True}
 
 
 def test_an_honest_program_works_in_the_jail(jailed: Jailed) -> None:
-    """This is the control: a broken harness would pass every denial above."""
+    """This is the control: with a broken jail, every denial above would pass."""
     seen = jailed("typical_imports")
 
     assert seen.report == {"loot": [7, 1, "e3b0", "Europe/Berlin"]}, seen.log

@@ -151,7 +151,7 @@ def _family(template: Template, child: Child) -> list[psutil.Process]:
 
 
 def test_a_compiled_program_finds_only_itself(told: Callable[..., Told]) -> None:
-    """The program has five descriptors, one argument, no environment, one unprivileged id, pid 1, and no ignored signal."""
+    """The program has five descriptors, one argument, no environment, an unprivileged id and pid 1."""
     facts, ending = told("facts")
 
     assert isinstance(ending, Exited)
@@ -189,7 +189,7 @@ def test_the_memory_limit_counts_only_the_program(told: Callable[..., Told]) -> 
 
 
 def test_the_smallest_memory_limit_is_enough_to_start(told: Callable[..., Told]) -> None:
-    """The limit binds the program; the interpreter that becomes it is far over it by then."""
+    """The interpreter that becomes the program uses more than that, but the limit applies only to the program."""
     said, ending = told("facts", Policy(profile="elf", memory_bytes=1 << 20))
 
     assert isinstance(ending, Exited), ending
@@ -221,8 +221,8 @@ def test_only_a_sealed_program_is_executed(probe: tuple[Template, int], link: Li
         os.close(open_for_all)
 
 
-def test_a_program_of_the_other_kind_is_refused(probe: tuple[Template, int], template: Template) -> None:
-    """The profile of Python is not for compiled programs, and theirs is not for Python."""
+def test_a_template_refuses_a_program_of_the_other_kind(probe: tuple[Template, int], template: Template) -> None:
+    """A template for Python runs no compiled program, and one for compiled programs no Python."""
     elf_template, program = probe
 
     with pytest.raises(ValueError, match="'python' is not for programs of this template"):
@@ -232,7 +232,7 @@ def test_a_program_of_the_other_kind_is_refused(probe: tuple[Template, int], tem
 
 
 def test_a_program_that_the_kernel_rejects_is_reported(link: Link, probe: tuple[Template, int]) -> None:
-    """The file looks valid until the exec: no line of it runs, and the host learns the reason."""
+    """The file looks valid until the exec: none of its code runs, and the host learns the reason."""
     damaged = bytearray(compiled("probe", link))
     at, size, count = struct.unpack_from("<Q", damaged, 32)[0], 56, struct.unpack_from("<H", damaged, 56)[0]
     for segment in range(count):
@@ -286,8 +286,8 @@ def test_an_attempt_to_connect_ends_a_compiled_program_and_is_reported(
 
 @pytest.mark.parametrize("policy", [ELF, pytest.param(FORKING, marks=needs_groups)], ids=lambda policy: policy.profile)
 def test_no_other_process_of_the_user_can_attach_to_the_program(probe: tuple[Template, int], policy: Policy) -> None:
-    """A process that could attach would speak for it to the supervisor. The same attempt succeeds with the user's own process,
-    and with the jailed one where the layer is not listed, before Linux 6.3.
+    """An attached process could impersonate the program. The same attempt succeeds on an ordinary process of the user,
+    and on the jailed one where the layer is not listed, before Linux 6.3.
     """
     template, program = probe
     with _child(template, program, "stay", policy) as child:
@@ -325,14 +325,14 @@ def test_only_the_subprocess_profile_allows_a_fork(told: Callable[..., Told]) ->
 
 @needs_groups
 def test_a_program_can_start_itself_again(told: Callable[..., Told]) -> None:
-    """The jail gave it the name /app/connector."""
+    """The jail shows the program to itself as /app/connector."""
     assert told("exec-itself")[0][0] == "again 1"
     assert told("exec-itself", FORKING)[0][0] == "again 1"
 
 
 @needs_groups
-def test_the_size_of_a_family_is_bounded(told: Callable[..., Told]) -> None:
-    """The policy's number of processes includes the first; the next fork fails with EAGAIN."""
+def test_the_number_of_a_programs_processes_is_bounded(told: Callable[..., Told]) -> None:
+    """The policy's number includes the first process; the next fork fails with EAGAIN."""
     said, _ = told("forks", FORKING)
 
     assert said[0] == f"forked {FORKING.processes - 1} {errno.EAGAIN}"
@@ -342,8 +342,8 @@ def test_the_size_of_a_family_is_bounded(told: Callable[..., Told]) -> None:
 @needs_groups
 @pytest.mark.parametrize("end", ["leaves", "killed", "template-closed"])
 @pytest.mark.parametrize("word", FAMILIES)
-def test_a_whole_family_ends_with_its_first_process(word: str, end: str, link: Link) -> None:
-    """Processes that are daemonized, stopped or orphaned are gone when the ending is reported, whatever ended the first."""
+def test_all_processes_of_a_program_end_with_the_first_one(word: str, end: str, link: Link) -> None:
+    """Daemonized, stopped and orphaned processes are gone when the end is reported, whatever ended the first."""
     with _template(compiled("probe", link)) as (template, program), _child(template, program, word, FORKING) as child:
         family = _family(template, child)
         assert len(family) > FAMILIES[word]

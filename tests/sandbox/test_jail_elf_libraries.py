@@ -96,7 +96,7 @@ def test_a_dynamic_program_needs_what_the_loader_would_load(program: str, tmp_pa
 
 
 def test_a_missing_library_is_named(ghost: Path) -> None:
-    """The program's author may have had it: the message says which library is missing, and what to do."""
+    """The author's machine may have it: the error names the library and what to do."""
     refused = _refusal(compiled("probe", "dynamic", "-Wl,--no-as-needed", f"-L{ghost}", "-lghost"))
 
     assert "the program needs 'libghost.so.1'" in refused.what
@@ -113,21 +113,21 @@ def test_a_missing_library_is_named(ghost: Path) -> None:
     ],
 )
 def test_a_search_path_into_the_users_directories_is_refused(ghost: Path, option: str, place: str) -> None:
-    """Such a path, as RUNPATH or as RPATH, would show the program any file with the right name."""
+    """A RUNPATH or RPATH there would expose any file with a library's name to the program."""
     made = compiled("probe", "dynamic", option.format(home=ghost), "-Wl,--no-as-needed", f"-L{ghost}", "-lghost")
 
     assert repr(place.format(home=ghost)) in _refusal(made).what
 
 
 def test_a_search_path_into_the_systems_directories_changes_nothing() -> None:
-    """Linkers of distributions write it; the loader looks there anyway."""
+    """Distributions' linkers write such paths; the loader searches those directories anyway."""
     made = compiled("probe", "dynamic", "-Wl,-rpath,/usr/lib:/lib64/")
 
     assert _needed(made).libraries == _needed(compiled("probe", "dynamic")).libraries
 
 
 def test_a_library_named_by_a_path_is_refused(ghost: Path) -> None:
-    """The loader would open exactly that path."""
+    """The loader would open exactly that path, which could be any file."""
     made = compiled("probe", "dynamic", "-Wl,--no-as-needed", str(ghost / "libpath.so"))
 
     assert "a library is named" in _refusal(made).what
@@ -183,7 +183,7 @@ def test_pythons_libraries_are_found_without_starting_it() -> None:
 
 
 def test_python_with_private_libraries_is_started_to_find_them(ghost: Path) -> None:
-    """Only its search path says where they are, so only the loader knows."""
+    """The libraries lie on the interpreter's own search path, so only its loader finds them."""
     (ghost / "lib-dynload").mkdir()
     made: list[str | Path] = [
         "gcc",

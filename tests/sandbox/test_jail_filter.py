@@ -134,8 +134,8 @@ ARGUMENTS = st.lists(st.one_of(WORDS, WORDS.map(lambda word: (word | HIGH) % (HI
 
 @pytest.mark.abuse_case("J12")
 @every_profile
-def test_every_call_gets_its_published_answer(profile: Profile) -> None:
-    """Each number is allowed, asked about, refused or killed, those of future kernels included, with no bits set and with all."""
+def test_every_system_call_gets_its_documented_answer(profile: Profile) -> None:
+    """Each number, future ones included, is allowed, passed to the template, refused or killed."""
     for number in range(HIGHEST):
         for arguments in ([0] * 6, [HIGH * HIGH - 1] * 6):
             expected = promised(profile, number, arguments)
@@ -171,7 +171,7 @@ def test_every_call_gets_its_published_answer(profile: Profile) -> None:
 def test_a_conditional_call_depends_on_all_bits_of_its_arguments(
     profile: Profile, name: str, arguments: list[int]
 ) -> None:
-    """The table's conditions hold and no others, for any sixty-four bits."""
+    """Exactly the documented conditions hold, for any 64-bit arguments."""
     number = number_of(name)
     assert answered(profile, NATIVE, number, arguments) == promised(profile, number, arguments)
 
@@ -180,14 +180,14 @@ def test_a_conditional_call_depends_on_all_bits_of_its_arguments(
 @example("python", 2 | HIGH)
 @example("python", 10 | HIGH)
 @example("python", 11)
-def test_every_socket_family_is_refused_or_asked_about(profile: Profile, family: int) -> None:
-    """The kernel reads 32 bits of the family and seccomp 64: the upper bits allow nothing."""
+def test_every_socket_family_is_refused_or_passed_to_the_template(profile: Profile, family: int) -> None:
+    """The kernel reads 32 bits of the family but the filter 64: the upper bits allow nothing."""
     expected = bpf.NOTIFY if family in {2, 10} else bpf.errno_action(errno.EACCES)
     assert answered(profile, NATIVE, number_of("socket"), [family, 1, 0, 0, 0, 0]) == expected
 
 
-def test_network_calls_are_refused_where_the_template_cannot_be_asked() -> None:
-    """The other first filter answers EACCES to each call that would be asked about, and to no other."""
+def test_network_calls_are_refused_if_the_template_cannot_judge_them() -> None:
+    """The alternative filter answers EACCES to exactly the calls that the template would otherwise judge."""
     unwatched = filters.compile_network(watched=False)
     for number in range(HIGHEST):
         for arguments in ([2, 6, 0, 0, 1, 0], [1, 0, 0, 0, 0, 0], [63, 0, 0, 0, 0, 0]):
@@ -200,7 +200,7 @@ def test_network_calls_are_refused_where_the_template_cannot_be_asked() -> None:
 
 @given(PROFILES, st.integers(0, HIGH - 1), ARGUMENTS)
 def test_every_call_of_another_architecture_is_killed(profile: Profile, number: int, arguments: list[int]) -> None:
-    """Only native entries count: the number of a harmless call there may be that of another call here."""
+    """A harmless call's number there may be that of another call here."""
     for arch in {X86_64, I386, AARCH64, ARM} - {NATIVE}:
         assert answered(profile, arch, number, arguments) == bpf.KILL
 
@@ -216,7 +216,7 @@ def test_every_x32_call_is_killed(profile: Profile, number: int, arguments: list
 @given(PROFILES, st.integers(HIGHEST, HIGH - 1), ARGUMENTS)
 @example("python", HIGH - 1, [0] * 6)
 def test_no_unknown_call_number_is_allowed(profile: Profile, number: int, arguments: list[int]) -> None:
-    """Each is refused or killed, whatever a kernel would do with it."""
+    """Future kernels may give such a number a meaning."""
     assert answered(profile, NATIVE, number, arguments) in {bpf.errno_action(errno.EPERM), bpf.KILL}
 
 
@@ -235,7 +235,7 @@ def test_without_namespaces_threads_of_other_processes_cannot_be_signalled(profi
 @pytest.mark.abuse_case("J12")
 @pytest.mark.jail
 def test_the_kernels_answers_in_a_jail_match_the_filter(jailed: Callable[..., Seen]) -> None:
-    """The probe makes every call that is neither allowed, asked about nor killed: the kernel gives the published answers."""
+    """The probe makes every call that the filter refuses with an errno, in a real jail."""
     refused = [
         number
         for number in range(HIGHEST)

@@ -47,7 +47,7 @@ def test_each_step_has_its_own_fix(step: str, number: int, machine: Machine, wor
 
 
 def test_the_settings_of_this_machine_are_read() -> None:
-    """Names are in the form of sysctl(8), and only existing ones are listed."""
+    """Names have the form of sysctl(8), and only existing settings are listed."""
     machine = Machine.of_this("/usr/bin/python3")
 
     assert int(machine.sysctls["user.max_user_namespaces"]) >= 0

@@ -48,14 +48,14 @@ def host(name: str, **options: Any) -> Any:
 
 
 def test_a_tight_umask_does_not_lock_the_program_out() -> None:
-    """The jail makes the directories of its root under a umask of its own."""
+    """The jail creates the directories of its root under its own umask."""
     assert host("with_a_tight_umask") == {"loot": [7, 1, "e3b0", "Europe/Berlin"]}
 
 
 def test_the_standard_librarys_bytecode_is_valid_in_the_jail(
     jailed: Callable[..., Seen], free: Callable[..., Any]
 ) -> None:
-    """Python uses bytecode whose source has the recorded time and size: with another time each jail would compile it anew."""
+    """Python ignores bytecode whose source has another time or size; each jail would then compile every module anew."""
     names = ["colorsys", "graphlib", "tomllib"]
     for name in names:
         source = Path(importlib.import_module(name).__file__ or "")
@@ -104,16 +104,16 @@ def test_a_template_out_of_descriptors_refuses_one_request() -> None:
     assert seen["afterwards"] == "jail"
 
 
-def test_a_host_that_cannot_kill_a_child_gives_the_template_up() -> None:
-    """The pidfd was lost to RLIMIT_NOFILE: the host fails closed and ends all children."""
+def test_a_host_that_cannot_kill_a_child_ends_its_template() -> None:
+    """The host had no descriptor left for the child's pidfd: it fails closed, and all children end."""
     seen = host("without_a_descriptor_for_the_pidfd")
 
     assert "that cannot be killed must not run" in seen["said"]
     assert seen["left"] == 0
 
 
-def test_a_host_short_of_descriptors_is_refused_and_leaves_nothing() -> None:
-    """Each try has one descriptor more, for a template and for a child: the words are the same, and there is no residue."""
+def test_a_host_short_of_descriptors_gets_an_error_and_leaks_none() -> None:
+    """Each attempt has one more descriptor, for a template and then for a child: the message is the same each time."""
     seen = host("with_ever_more_descriptors")
 
     for refusals in (seen["templates"], seen["children"]):
@@ -126,8 +126,8 @@ def test_a_host_short_of_descriptors_is_refused_and_leaves_nothing() -> None:
     assert seen["afterwards"] == "jail"
 
 
-def test_a_host_with_descriptors_beyond_select_has_jails() -> None:
-    """The control socket's number is over 1023, and the host still waits for children."""
+def test_jails_work_with_descriptors_beyond_the_limit_of_select() -> None:
+    """The control socket's number is over 1023, the maximum of select(2)."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard <= 1200:
         pytest.skip(f"this user may not have more than {hard} descriptors")
@@ -137,8 +137,8 @@ def test_a_host_with_descriptors_beyond_select_has_jails() -> None:
     assert seen["loot"] == "jail"
 
 
-def test_the_session_keyring_is_left_behind() -> None:
-    """The host's session finds a key that is not found after the step that leaves the session."""
+def test_a_jail_cannot_read_the_hosts_session_keyring() -> None:
+    """A key of the host's session keyring is found before the step that joins a new session, and not after it."""
     seen = host("with_a_key_in_its_keyring")
 
     if "unavailable" in seen:
@@ -154,7 +154,7 @@ def test_the_session_keyring_is_left_behind() -> None:
     ],
 )
 def test_blocked_namespaces_give_a_reason_and_no_jail(name: str, what: str, fix: str) -> None:
-    """The refusal names step, errno and fix; no weaker jail is started, and no process is left."""
+    """The error names step, errno and fix; no weaker jail is started, and no process is left."""
     seen = host(name)
 
     assert what in seen["what"]
@@ -164,7 +164,7 @@ def test_blocked_namespaces_give_a_reason_and_no_jail(name: str, what: str, fix:
 
 @pytest.mark.abuse_case("L5")
 def test_killing_the_host_ends_template_and_children() -> None:
-    """SIGKILL to the host ends stub, template, three children and those forked ahead, as a process outside the family sees."""
+    """The host gets SIGKILL: stub, template, three children and those forked ahead all end."""
     with subprocess.Popen(
         [sys.executable, "-m", "tests.sandbox.hosts", "that_waits_to_be_killed"], cwd=ROOT, stdout=subprocess.PIPE
     ) as killed:
@@ -207,7 +207,7 @@ def _alone(tree: Path, *arguments: str, check: bool = True) -> subprocess.Comple
 
 
 def test_the_package_works_alone_in_any_place(tree: Path) -> None:
-    """The package examines the machine by itself; no other part of aileron is beside it."""
+    """A copy of the package checks the machine by itself, without any other part of aileron."""
     report = json.loads(_alone(tree, "--json").stdout)
 
     assert report["available"]

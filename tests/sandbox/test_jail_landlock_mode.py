@@ -68,7 +68,7 @@ def attempt(template: Template) -> Attempt:
 
 
 def test_the_layers_show_the_weaker_mode(template: Template) -> None:
-    """The reader of a record sees that the jail had no namespaces."""
+    """The audit record thus shows that the jail had no namespaces."""
     layers = template.layers("python")
 
     assert "no-namespaces" in layers
@@ -184,7 +184,7 @@ def test_tracing_the_host_kills_the_program(attempt: Attempt) -> None:
 
 
 def test_a_program_that_may_start_processes_is_refused(template: Template) -> None:
-    """The jail could not be sure to end them without a pid namespace."""
+    """The jail could not be sure to end all processes without a pid namespace."""
     with (
         pytest.raises(JailUnavailable, match="without namespaces"),
         trying(template, "facts", policy=Policy(profile="elf-subprocess")),
@@ -256,7 +256,7 @@ def test_a_child_ends_with_its_template(who: str) -> None:
 
 
 def test_a_real_time_signal_ends_only_that_child(template: Template) -> None:
-    """Any process of the user can send one without a namespace; such signals have a number and no name."""
+    """Any process of the user can send one, as there is no namespace; such signals have a number but no name."""
     with trying(template, "sleep", 3600) as child:
         wait_until(lambda: template.pump() or child.is_born, "the child is born")
         os.kill(child.pid, signal.SIGRTMIN + 6)

@@ -67,7 +67,7 @@ def _settle(template: Template) -> None:
 
 
 def test_a_program_finds_only_itself(jailed: Jailed) -> None:
-    """The environment is empty, the host name meaningless; it is pid 1 with one unprivileged id, a session and five devices."""
+    """The program is pid 1 with an empty environment, a meaningless host name, an unprivileged id and five devices."""
     facts = jailed("facts").report["loot"]
 
     assert facts["environment"] == {}
@@ -94,14 +94,14 @@ def test_a_preloaded_random_module_is_seeded_anew_for_each_child(packed: Callabl
 
 
 def test_two_programs_share_no_open_file(jailed: Jailed) -> None:
-    """Flags belong to the open file description: one program sets them on standard input, and the next must not find them."""
+    """File flags belong to the open file description: a shared standard input would pass them on."""
     first, second = (jailed("null_flags").report["loot"] for _ in range(2))
 
     assert first == second
 
 
 def test_a_program_finds_no_code_of_the_jail(jailed: Jailed) -> None:
-    """The template's own modules are neither loaded nor importable: the host did not name them."""
+    """The template's modules are neither loaded nor importable unless the host named them."""
     assert jailed("modules_of_the_jail").report == {"loot": []}
 
 
@@ -210,7 +210,7 @@ def test_memory_made_read_only_is_still_counted(jailed: Jailed, template: Templa
 
 
 def test_exceeding_the_processor_time_ends_the_program_by_that_limit(template: Template) -> None:
-    """An endless loop has one second. A kill after its end, before the host hears of the end, changes nothing."""
+    """An endless loop has one second. A kill after its end does not change the reported reason."""
     with trying(template, "spin", policy=Policy(cpu_s=1)) as child:
         while not child.is_born:
             assert select.select([template], [], [], 10)[0]
@@ -254,7 +254,7 @@ def test_exits_and_crashes_are_told_apart(jailed: Jailed) -> None:
 
 
 def test_killing_a_child_is_reported_at_once_as_a_signal(template: Template) -> None:
-    """The host ends a program that sleeps for ever."""
+    """The child sleeps for ever until the host kills it."""
     with trying(template, "sleep", 3600) as child:
         child.kill()
         ending = child.wait(DEADLINE_S)
@@ -283,8 +283,8 @@ def _has_left(template: Template, child: Child) -> bool:
 
 
 @pytest.mark.skipif(not TELLS_WHO_LEFT, reason="Linux before 6.11: a listener hangs up when the last process is reaped")
-def test_a_child_that_can_do_nothing_more_is_known_before_its_end(template: Template) -> None:
-    """The kernel needs some 50 ms to free 300 MiB, after the last system call. A busy machine may check too late."""
+def test_a_child_that_has_left_is_known_before_the_kernel_frees_its_memory(template: Template) -> None:
+    """The kernel needs some 50 ms to free 300 MiB after the last system call. A busy machine may check too late."""
     for _ in range(5):
         with trying(template, "hold_and_leave", 300, policy=Policy(memory_bytes=512 << 20)) as child:
             while not child.has_left:
@@ -300,7 +300,7 @@ def test_a_child_that_can_do_nothing_more_is_known_before_its_end(template: Temp
 
 
 def test_a_child_whose_first_thread_has_ended_has_not_left(template: Template) -> None:
-    """The process looks as if it were gone, but another thread of it can still act."""
+    """The process looks like one that has ended, but another of its threads still runs."""
     with trying(template, "leave_a_thread") as child:
         assert json.loads(_heard(child)) == {"loot": "said"}
         assert not wait_still(lambda: _has_left(template, child), "it leaves or stays", for_s=0.2)
@@ -354,8 +354,8 @@ def test_a_template_refuses_more_than_its_maximum_of_children(template: Template
 
 
 @pytest.mark.abuse_case("L9")
-def test_two_hundred_jails_leave_no_descriptor_and_no_process(template: Template) -> None:
-    """Half are waited for and half closed before they are born: host and template have as many before and after."""
+def test_two_hundred_jails_leak_no_descriptor_and_no_process(template: Template) -> None:
+    """Half are waited for and half are closed before they start: host and template have as many as before."""
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(100):
         with trying(template, "sleep", 3600):
@@ -369,8 +369,8 @@ def test_two_hundred_jails_leave_no_descriptor_and_no_process(template: Template
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_no_way_to_end_a_jail_leaves_a_descriptor(template: Template, tmp_path: Path) -> None:
-    """Programs exit, crash, exceed a limit, reach for a network, are killed, closed or refused: the count is as before."""
+def test_no_kind_of_end_of_a_jail_leaks_a_descriptor(template: Template, tmp_path: Path) -> None:
+    """Programs exit, crash, exceed a limit, try to connect, or are killed, closed or refused."""
     path = tmp_path / "program"
     path.write_bytes(program("facts"))
     before, endings = len(os.listdir("/proc/self/fd")), set()
@@ -425,8 +425,8 @@ def test_killing_the_template_ends_every_child() -> None:
     assert left == []
 
 
-def test_a_template_that_cannot_start_says_why_and_leaves_nothing(tmp_path: Path) -> None:
-    """A package does not exist: the error names the step, and no process is left."""
+def test_a_template_that_cannot_start_reports_why_and_leaves_no_process(tmp_path: Path) -> None:
+    """A package to preload does not exist: the error names the step."""
     before = len(psutil.Process().children(recursive=True))
 
     with pytest.raises(JailUnavailable, match="confinement failed at namespaces and root: ENOENT"):

@@ -134,7 +134,7 @@ def _run(template: Template, data: bytes, policy: Policy) -> Said:
 
 
 def test_asking_for_too_much_memory_fails_with_an_errno(hog: Callable[..., Said]) -> None:
-    """RLIMIT_DATA answers first, with or without a group: ENOMEM, and the program goes on."""
+    """RLIMIT_DATA is reached first, with or without a control group: the program gets ENOMEM and continues."""
     asked = hog("private 96")
 
     assert asked.told == [f"errno {errno.ENOMEM}"]
@@ -142,15 +142,15 @@ def test_asking_for_too_much_memory_fails_with_an_errno(hog: Callable[..., Said]
     assert hog("private 48").told == ["held 48"]
 
 
-def test_memory_that_rlimits_miss_ends_the_program_by_that_limit(hog: Callable[..., Said]) -> None:
+def test_memory_that_rlimits_do_not_count_ends_the_program_by_its_limit(hog: Callable[..., Said]) -> None:
     """RLIMIT_DATA does not count a shared mapping, and compiled programs have much address space."""
     assert hog("shared-for-good 400").over == "memory"  # without a group it is measured four times a second
     assert hog("shared 48").told == ["held 48"]
 
 
 @pytest.mark.abuse_case("R1")
-def test_a_familys_memory_is_counted_together(family: Callable[..., Said]) -> None:
-    """Eight processes of 40 MiB exceed the limit, each within its own RLIMIT_DATA; of 6 MiB, the first exits normally."""
+def test_the_memory_of_all_processes_of_a_program_is_added_up(family: Callable[..., Said]) -> None:
+    """Eight processes of 40 MiB exceed the limit, though each is within RLIMIT_DATA; eight of 6 MiB do not."""
     over, under = family("family 8 40", FORKING), family("brief-family 8 6", FORKING)
 
     assert over.over == "memory"
@@ -158,8 +158,8 @@ def test_a_familys_memory_is_counted_together(family: Callable[..., Said]) -> No
     assert isinstance(under.ending, Exited)
 
 
-def test_a_python_familys_memory_is_counted_together(pythons_family: Template) -> None:
-    """A zip application starts processes: forks share the template's memory, and that does not count against the program."""
+def test_the_memory_of_all_processes_of_a_python_program_is_added_up(pythons_family: Template) -> None:
+    """The processes are forks that share the template's memory, which does not count against the program."""
     forks = """
 import os, sys, time
 for _ in range({count}):
@@ -180,8 +180,8 @@ for _ in range({count}):
 
 
 @pytest.mark.abuse_case("R8")
-def test_a_familys_socket_buffers_count_as_memory(pythons_family: Template) -> None:
-    """Sixteen processes fill the buffers of their socket pairs, which are no process's pages: the memory limit ends them."""
+def test_socket_buffers_count_towards_the_memory_limit(pythons_family: Template) -> None:
+    """Sixteen processes fill the buffers of socket pairs, which are part of no process's memory."""
     fill = """
 import os, socket, time
 for _ in range({count} - 1):
@@ -213,7 +213,7 @@ os._exit(0)
 def test_a_program_that_starts_processes_needs_a_control_group(
     by: By, hog: Callable[..., Said], python: Template
 ) -> None:
-    """The program is refused without one, since rlimits bound each process alone, with a fix; other programs still run."""
+    """Rlimits bound each process alone, so the program is refused without one, with a fix; other programs still run."""
     if by == "groups":
         assert isinstance(hog("brief-family 2 6", FORKING).ending, Exited)
         return
@@ -228,8 +228,8 @@ def test_a_program_that_starts_processes_needs_a_control_group(
 
 
 @pytest.mark.parametrize("what", ["a child connects", "nothing"])
-def test_an_attempt_by_a_child_left_behind_still_counts(pythons_family: Template, what: str) -> None:
-    """The first process leaves while its child connects, which ends both: the end waits for the answer to the earlier call."""
+def test_a_connection_attempt_by_an_orphaned_child_still_counts(pythons_family: Template, what: str) -> None:
+    """The first process exits, which ends its child too, while the child connects: the exit waits for that verdict."""
     ending = end_beside_a_stopped_template(pythons_family, program("leave_while", what), FORKING)
 
     assert isinstance(ending, Exited if what == "nothing" else NetworkAttempt), ending
@@ -244,7 +244,7 @@ def test_a_full_scratch_takes_no_memory_from_the_program(hog: Callable[..., Said
 
 
 def test_the_end_of_a_child_is_not_mistaken_for_its_predecessors(python: Template) -> None:
-    """A group is used again: after a child that ran out of memory, a killed one is `Signalled`, and one that exits `Exited`."""
+    """Control groups are reused: after an out-of-memory end, a killed child is `Signalled`, one that exits `Exited`."""
     if python.memory_by != "rlimit":
         assert _run(python, program("hold_read_only", 192), Policy()).over == "memory"
     with (
@@ -261,15 +261,15 @@ def test_the_end_of_a_child_is_not_mistaken_for_its_predecessors(python: Templat
 # Processor time
 
 
-def test_a_familys_processor_time_is_counted_together(family: Callable[..., Said]) -> None:
-    """Three processes spin, each within RLIMIT_CPU when they are ended."""
+def test_the_processor_time_of_all_processes_of_a_program_is_added_up(family: Callable[..., Said]) -> None:
+    """Three processes spin; each is still within RLIMIT_CPU when the limit ends them."""
     over = family("spin 3", dataclasses.replace(FORKING, cpu_s=1))
 
     assert over.over == "cpu"
 
 
 def test_the_processor_time_of_ended_processes_is_counted(family: Callable[..., Said]) -> None:
-    """Only a control group remembers what these short-lived processes used, for which no other process waits."""
+    """Many short-lived processes run that no other process waits for: only a control group remembers what they used."""
     place = cgroups.find()
     if place is None or (place.kind == "cgroup-v1" and place.cpu is None):
         pytest.skip("without a group it is the wall clock that ends them (docs/explanation/limitations.md)")
@@ -277,7 +277,7 @@ def test_the_processor_time_of_ended_processes_is_counted(family: Callable[..., 
 
 
 def test_processor_time_near_its_limit_is_checked_sooner(pythons_family: Template) -> None:
-    """The next check comes before all processors could use up the rest, so many processes get no more than one; never at once."""
+    """The next check comes before all processors together could use up the rest, but never at once."""
     with (
         contextlib.closing(io.FileIO(memory_file(program("sleep", 60)))) as file,
         Child.open(pythons_family, file.fileno(), dataclasses.replace(FORKING, cpu_s=5)) as child,
@@ -291,8 +291,8 @@ def test_processor_time_near_its_limit_is_checked_sooner(pythons_family: Templat
     assert ending.limit == "cpu"
 
 
-def test_processes_are_counted_together_however_they_are_made(family: Callable[..., Said]) -> None:
-    """Processes of vfork and exec that no process waits for count as well; the policy's number includes the first."""
+def test_processes_count_towards_the_limit_however_they_are_started(family: Callable[..., Said]) -> None:
+    """Processes of vfork and exec count too, even unreaped ones; the policy's number includes the first."""
     assert family("crowd 600", FORKING).told == [f"crowd {FORKING.processes - 1}"]
     assert family("crowd 600", dataclasses.replace(FORKING, processes=40)).told == ["crowd 39"]
 
@@ -362,8 +362,8 @@ os.kill(os.getpid(), 9)
 """
 
 
-def test_groups_of_a_killed_host_are_removed_and_those_of_a_living_one_kept(place: cgroups.Place) -> None:
-    """A lock tells them apart: it ends with the host that has it."""
+def test_control_groups_are_removed_only_if_their_host_has_ended(place: cgroups.Place) -> None:
+    """A host holds a lock on its groups, which the kernel releases when the host is killed."""
     with subprocess.Popen(
         [sys.executable, "-c", _KILLED], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT
     ) as host:
@@ -379,8 +379,8 @@ def test_groups_of_a_killed_host_are_removed_and_those_of_a_living_one_kept(plac
     assert not _directories(place, host.pid)
 
 
-def test_removed_groups_cause_refusals_until_new_ones_exist(place: cgroups.Place) -> None:
-    """They are removed behind the host's back: a child is refused, never run without a limit, and soon there are new groups."""
+def test_removed_control_groups_cause_refusals_until_new_ones_exist(place: cgroups.Place) -> None:
+    """Another program removes them: children are refused rather than run without a limit; soon there are new groups."""
     outcomes: list[object] = []
     before = _directories(place)
     with _started(lambda: Template.start(PythonRuntime.of_this_interpreter(), memory_by="groups")) as template:

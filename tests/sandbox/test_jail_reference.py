@@ -11,7 +11,7 @@ from aileron_sandbox import filters
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "jail.md").read_text(encoding="utf-8")
 
 
-def test_the_published_lists_are_the_compiled_ones() -> None:
+def test_the_documented_lists_are_the_compiled_ones() -> None:
     """The page lists each call that is allowed, killed, or refused with an errno of its own, and no other."""
     allowed, killed = (block.split() for block in re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL))
     answered = dict(re.findall(r"\| `(\w+)` \| (E\w+) \|", PAGE))
@@ -21,7 +21,7 @@ def test_the_published_lists_are_the_compiled_ones() -> None:
     assert answered == {name: errno.errorcode[number] for name, number in filters.ANSWERED.items()}
 
 
-def test_the_published_profiles_and_watched_calls_are_the_compiled_ones() -> None:
+def test_the_documented_profiles_and_watched_calls_are_the_compiled_ones() -> None:
     """The page lists what a profile allows beside the list, and the calls that the template is asked about, with conditions."""
     more = {
         profile: tuple(re.findall(r"`(\w+)`", calls))
@@ -35,8 +35,8 @@ def test_the_published_profiles_and_watched_calls_are_the_compiled_ones() -> Non
     assert [name for name in asked if name in filters.NETWORK] == list(filters.NETWORK)
 
 
-def test_the_conditional_calls_are_the_published_ones() -> None:
-    """Calls are listed in this order; test_jail_filter.py asks the filter, bit by bit, whether the words hold."""
+def test_the_conditional_calls_are_the_documented_ones() -> None:
+    """They have the order of the page; test_jail_filter.py checks the conditions bit by bit."""
     table = PAGE.partition("For some arguments.")[2].partition("###")[0]
 
     assert re.findall(r"^\| `(\w+)` \| .+ \|$", table, re.MULTILINE) == list(filters.SOME_ARGUMENTS)
@@ -44,7 +44,7 @@ def test_the_conditional_calls_are_the_published_ones() -> None:
 
 
 def test_no_call_is_in_two_lists() -> None:
-    """Allowed and killed contradict each other; the filter could not be compiled."""
+    """A call that is both allowed and killed would be a contradiction that cannot be compiled."""
     everything = [*filters.ALLOWED, *filters.ALLOWED_MORE["elf-subprocess"], *filters.ANSWERED, *filters.KILLED]
     everything += filters.SOME_ARGUMENTS
 

@@ -15,8 +15,8 @@ _SOAK = "import dataclasses, json; from benchmarks.soak import soak; print(json.
 
 @pytest.mark.abuse_case("L9")
 @pytest.mark.jail
-def test_the_machine_is_afterwards_as_it_was_before() -> None:
-    """Results, exits, tracebacks, kills, limits and attempts run eight at once: every count is as it was."""
+def test_many_jails_leave_no_residue_on_the_machine() -> None:
+    """Results, exits, tracebacks, kills, limits and denials run eight at once; every resource count is as before."""
     done = subprocess.run([sys.executable, "-c", _SOAK], cwd=ROOT, capture_output=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr.decode()
     soaked = json.loads(done.stdout)

@@ -20,8 +20,8 @@ print(ctypes.util.find_library("c"), ctypes.util.find_library("z"))
 OURS = "from aileron_sandbox.libseccomp import import_pyseccomp"
 
 
-def test_the_import_starts_no_program_and_later_searches_find_other_libraries() -> None:
-    """The control imports pyseccomp directly, which searches for both libraries."""
+def test_the_import_starts_no_program_and_does_not_break_later_library_searches() -> None:
+    """The control imports pyseccomp directly, whose own library search starts programs."""
     searched, found = _printed("import pyseccomp; pyseccomp.SyscallFilter")
     searched_by_us, found_later = _printed(f"{OURS}; import_pyseccomp().SyscallFilter")
 
@@ -31,7 +31,7 @@ def test_the_import_starts_no_program_and_later_searches_find_other_libraries() 
 
 
 def test_libraries_that_the_loader_does_not_find_by_name_are_searched_for() -> None:
-    """Another C library has other names."""
+    """A system with another C library has other file names."""
     changed = "from aileron_sandbox import libseccomp; libseccomp._NAMES['c'] = 'libno-such.so'"
 
     searched, _ = _printed(f"{changed}; libseccomp.import_pyseccomp().SyscallFilter")
@@ -39,8 +39,8 @@ def test_libraries_that_the_loader_does_not_find_by_name_are_searched_for() -> N
     assert int(searched) >= 2
 
 
-def test_the_search_is_as_before_after_a_failed_import(tmp_path: Path) -> None:
-    """A daemon without libseccomp reports that, and goes on."""
+def test_a_failed_import_leaves_the_library_search_unchanged(tmp_path: Path) -> None:
+    """A daemon without libseccomp reports that, and continues."""
     (tmp_path / "pyseccomp.py").write_text("raise RuntimeError('Unable to find libseccomp')\n", encoding="ascii")
     failing = f"""
 import contextlib
