@@ -21,8 +21,8 @@ __all__ = ["AfterUnlock"]
 
 
 class AfterUnlock:
-    """Completes the work that had to wait for the vault. One instance per daemon. `begin_approved` starts the approved runs;
-    the lock `changing` is held during all earlier steps.
+    """Service that completes, after an unlock, the work that had to wait for the vault. One instance per daemon.
+    `begin_approved` starts the approved runs; the lock `changing` is held during all earlier steps.
     """
 
     def __init__(
@@ -43,7 +43,9 @@ class AfterUnlock:
         self._changing = changing
 
     async def catch_up(self) -> None:
-        """Make the approved changes that had to wait, ask the questions that are due, and start the approved runs."""
+        """Do the work that had to wait for the vault: complete the records of the approver and of passkeys, ask about
+        settings, make approved changes, and start approved runs.
+        """
         async with self._changing:
             with contextlib.suppress(AileronError):  # an older vault: the next caller that runs something is told
                 await self._enrollment.catch_up()

@@ -60,7 +60,7 @@ class KnownHost(msgspec.Struct):
 
 
 class AllowedHosts:
-    """The hosts that a person was asked about, by session, and the answers. One instance per daemon. Call `load`
+    """The hosts that a person was asked about, by session, and the person's answers. One instance per daemon. Call `load`
     before anything runs. `cell` returns an open cell session by its id, or None.
     """
 
@@ -72,7 +72,8 @@ class AllowedHosts:
         """Hosts that a person was asked about, by session id."""
 
     async def load(self) -> None:
-        """Load the hosts of the open sessions from the ledger. Raises AileronError (hash_mismatch).
+        """Load from the ledger the hosts that a person was asked about for sessions that are still open. Raises
+        AileronError (hash_mismatch).
 
         A decision that was marked as used but never took effect, because the daemon ended in between, is dropped. The
         person is asked about the host again.
@@ -86,24 +87,28 @@ class AllowedHosts:
                     self._known.setdefault(session, {})[host] = KnownHost(asked_host.approval, asked_host.is_allowed)
 
     def of(self, session: str) -> dict[HostPort, KnownHost]:
-        """Return the hosts that a person was asked about for this session."""
+        """Return the hosts that a person was asked about for this session, each with the state of its question."""
         return self._known.get(session, {})
 
     def asked(self, subject: HostConsent, approval_id: str) -> KnownHost:
-        """Remember that a person is being asked about the host. The question is already recorded."""
+        """Remember that the question `approval_id`, which is already recorded, asks a person about the host of `subject`.
+        Return the new entry for this host.
+        """
         known = KnownHost(approval_id)
         self._known.setdefault(subject.session, {})[HostPort(subject.host, subject.port)] = known
         return known
 
     def is_asked_now(self, subject: HostConsent) -> bool:
-        """Return whether the question is still current, that is, its session is open and a person was asked about the host for
-        that session.
+        """Return whether the question `subject` is still current, that is, its session is open and a person was asked about
+        its host for that session.
         """
         is_open = self.cell(subject.session) is not None
         return is_open and HostPort(subject.host, subject.port) in self.of(subject.session)
 
     async def allow(self, subject: HostConsent, approval_id: str) -> None:
-        """Let the session reach the host from now on. The caller has just verified the decision and marked it as used."""
+        """Let the session of `subject` reach its host from now on. The caller has just verified the decision `approval_id`
+        and marked it as used.
+        """
         await self._audit.note(
             HostAllowed(session=subject.session, host=subject.host, port=subject.port, approval=approval_id)
         )
@@ -114,8 +119,8 @@ class AllowedHosts:
         self._audit.watch.changed(approval_id)
 
     async def counts(self, known: KnownHost) -> bool:
-        """Return whether the permission for the host is still valid. It is invalid if the home now has an approver who did not
-        sign the decision.
+        """Return whether a person's permission for the host `known` is valid now. It is invalid if the home now has an
+        approver who did not sign the decision.
 
         Raises AileronError (vault_locked) if this cannot be determined, and AileronError (not_found, hash_mismatch) if the
         ledger's row differs from what was decided.

@@ -41,14 +41,14 @@ _LONGEST_HOLD_S: Final = 3700.0
 between clocks.
 """
 _MOST_COMPARED: Final = 10
-"""Maximum number of approved calls that are searched for the most similar one. Reading each and checking its signature takes
-about 5 ms.
+"""Maximum number of earlier approved runs that are searched for the one most similar to a waiting run. Reading each and
+checking its signature takes about 5 ms.
 """
 
 
 class ApprovalQueue:
-    """The service for waiting questions: it shows, edits and withdraws them, but decides none. One instance per
-    daemon. `take_back` marks a signed decision as invalid until the given time.
+    """The service for waiting questions: it shows, edits and withdraws them, but decides none. One instance per daemon.
+    `take_back` invalidates a signed decision, given its question's id and the time until which it could be used.
     """
 
     def __init__(
@@ -69,8 +69,8 @@ class ApprovalQueue:
         return await query.open_approvals(self._base.ledger, lambda rows: listed(rows, self._action_text))
 
     async def show(self, approval_id: str) -> Question:
-        """Return the complete question: for a run, with the differences from an approved run; for a grant, with the action's
-        file.
+        """Return the complete question: for a run, with the differences from the most similar approved run of its action;
+        for a grant, with the action's file.
         """
         question = await query.approval(self._base.ledger, approval_id)
         if question.kind == ConsentKind.GRANT:
@@ -87,8 +87,8 @@ class ApprovalQueue:
             return None
 
     async def _granted_text(self, question: Question) -> str | UnsetType:
-        """Return the text of the action file that a grant is bound to; UNSET if the file is gone or changed. The text shows
-        what the grant does not limit.
+        """Return the text of the action file that a grant is bound to; UNSET if the file is gone or changed. A person reads
+        there what the grant does not limit.
         """
         subject = question.subject or {}
         try:
@@ -113,8 +113,8 @@ class ApprovalQueue:
         return msgspec.structs.replace(_difference_to(row), changes=list(differences(before, now)))
 
     async def _comparable(self, rows: list[ApprovalRow]) -> list[tuple[ApprovalRow, Plan]]:
-        """Return the rows of approved runs whose plan can be read and whose decision is valid, each with its plan.
-        Leaving out the others can only make more differences show.
+        """Return those approved runs whose plan can be read and whose decision is valid, each with its plan. Runs that are
+        left out can only add to the differences that a person is shown.
         """
         found = []
         for row in rows:
@@ -131,8 +131,9 @@ class ApprovalQueue:
         return plan
 
     async def edit(self, approval_id: str, args: dict[str, Any]) -> Edited:
-        """Record and return the plan with other arguments, which can be approved in place of the original. This
-        decides nothing. Raises AileronError (bad_input, busy, not_found, already_decided).
+        """Record and return the question's plan, made again with the arguments `args`. A person can approve the new plan in
+        place of the original; this method decides nothing. Raises AileronError (bad_input, busy, not_found,
+        already_decided).
         """
         frozen = await self._base.audit.frozen(approval_id)
         plan = await anyio.to_thread.run_sync(lambda: with_args(frozen.plan, args, connectors=self._base.connectors))
@@ -141,11 +142,13 @@ class ApprovalQueue:
         return Edited(digest=plan.digest, plan=plan.to_json(), changes=list(changes))
 
     async def result(self, approval_id: str, session: str | None) -> RunState:
-        """Return the state of the run or change that a question is about."""
+        """Return the state of the run or change that the question is about. Raises AileronError (not_found) if the question
+        belongs to another session.
+        """
         return await query.approval_result(self._base.ledger, approval_id, session)
 
     async def ask_back(self, approval_id: str, question: str) -> Asked:
-        """Pass a person's question to the requesting agent."""
+        """Pass a person's question about a waiting run to the agent that requested the run."""
         await self._base.audit.put_question(approval_id, question)
         return Asked(approval_id=approval_id, question=question)
 
@@ -158,7 +161,9 @@ class ApprovalQueue:
         return Answered(approval_id=approval_id, answer=answer)
 
     async def cancel(self, approval_id: str, surface: str, session: str | None) -> Settled:
-        """Withdraw a question. Raises AileronError (not_found) if the question belongs to another session."""
+        """Withdraw a waiting question or an approval that was not used yet, and record where (`surface`) that was done.
+        Raises AileronError (not_found) if the question belongs to another session.
+        """
         await self.result(approval_id, session)
         row = await self._base.audit.cancel(approval_id, surface=surface)
         self._consents.forget(row.digest)
@@ -171,8 +176,8 @@ class ApprovalQueue:
 
 
 def _is_unsigned(error: AileronError) -> bool:
-    """Return whether the error concerns a decision made before the home had an approver. The error's own message fits new
-    decisions only.
+    """Return whether the error says that a decision was not signed. Its own message fits new decisions only, so the caller
+    rewords it for an earlier decision.
     """
     return isinstance(error, NotCounted) and error.why == "unsigned"
 

@@ -48,8 +48,8 @@ class ApproverState:
 
     @contextlib.contextmanager
     def in_doubt(self) -> Iterator[None]:
-        """Treat the vault as locked for this block, because it was just opened and the check that it is the newest is not
-        finished.
+        """Treat the vault as locked during this block: it was just opened, and the check that the file is the newest
+        version of the vault is not finished.
         """
         self._is_in_doubt = True
         try:
@@ -104,8 +104,9 @@ class ApproverState:
             )
 
     async def spend_decision(self, approval_id: str, until: float) -> None:
-        """Record in the vault that this decision was used. Raises AileronError (vault_locked), or (hash_mismatch) if it was
-        used before.
+        """Record in the vault that this decision was used. The record is kept until the time `until`, after which the
+        decision is too old to be used. Raises AileronError (vault_locked), or (hash_mismatch) if the decision was used
+        before.
         """
 
         def used(now: Consents) -> Consents:
@@ -116,7 +117,9 @@ class ApproverState:
         await anyio.to_thread.run_sync(self._vault.change_consents, used)
 
     async def spend_use(self, grant_id: str) -> None:
-        """Count one use of a grant in the vault. Raises AileronError (vault_locked), or (consent_required) if no use is left."""
+        """Count one use of a standing grant in the vault. Raises AileronError (vault_locked), or (consent_required) if no
+        use is left.
+        """
 
         def counted(now: Consents) -> Consents:
             if not any(grant.id == grant_id and grant.used < grant.uses for grant in now.grants):
@@ -128,7 +131,7 @@ class ApproverState:
         await anyio.to_thread.run_sync(self._vault.change_consents, counted)
 
     def recorded(self) -> None:
-        """Note that the ledger names an approver from now on."""
+        """Remember that the ledger names an approver from now on."""
         self._on_record = True
 
     def facts(self) -> ApproverFacts:

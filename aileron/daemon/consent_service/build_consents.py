@@ -86,9 +86,9 @@ async def build_consents(
     cell: Callable[[str], AskingCell | None],
     changed: Callable[[Settings], None],
 ) -> BuiltConsents:
-    """Build the services for consent. `notify` sends a notice of a question. `read` is the stamp that config.toml had when it
-    was read. `cell` returns the open session of an agent in a cell. `changed` is called with the new
-    settings whenever others take effect.
+    """Build the services for consent. `notify` sends a notice of a question. `read` is the stamp that config.toml had when
+    it was read. `cell` returns the open session of an agent in a cell. `changed` is called with the new settings whenever
+    other settings take effect.
     """
     approver = ApproverState(base.vault, on_record=await base.audit.has_approver())
     tools = SuspendedTools(base.audit, approver)
@@ -178,8 +178,8 @@ def build_decisions(
     begin_approved: Callable[[], Awaitable[None]],
     take_back: Callable[[str, float], Awaitable[None]],
 ) -> Decisions:
-    """Build the decision services. `begin` starts one approved run, and `begin_approved` all of them; `take_back` invalidates a
-    decision.
+    """Build the decision services. `begin` starts one approved run, and `begin_approved` all of them; `take_back`
+    invalidates a signed decision until the given time, after which it is too old to be used.
     """
     approver, consents, changing = consenting.approver, consenting.consents, base.changing
     previews = PreviewRegistry(spine)

@@ -46,8 +46,8 @@ def settings_digest(values: dict[str, Any]) -> str:
 
 
 class ConsentChecks:
-    """Compares files and settings with consents. One instance per daemon. `in_force` are the settings in force, `wanted` those
-    of config.toml.
+    """Service that compares files and settings with the approver's consents. One instance per daemon. `in_force` are the
+    settings in force, `wanted` those of config.toml.
     """
 
     def __init__(
@@ -106,10 +106,10 @@ class ConsentChecks:
         before: ActionFile | None = None,
         coming: Mapping[ConnectorPin, ConnectorManifest] = MappingProxyType({}),
     ) -> ActionFileConsent:
-        """Return the consent that this file needs before it may run. `coming` are the connectors that are installed together
-        with the file. `before` is the installed file that it replaces. Without an approver, the new file is compared only with
-        `before`. With an approver, the new file is compared with the approved file, and then with `before` too, because
-        narrowing edits of the person would otherwise be lost.
+        """Return the consent that this file needs before it may run. `coming` are the connectors that are installed
+        together with the file. `before` is the installed file that it replaces. Without an approver, the new file is
+        compared only with `before`. With an approver, it is compared with the approved file, and with `before` too: a
+        person may have restricted the installed file by hand, and must see if the new file lifts these restrictions.
         """
         here = before
         consents = self._approver.consents()
@@ -180,8 +180,8 @@ class ConsentChecks:
         return consents is None or consents.consent_digest(ConsentKind.SETTINGS, SETTINGS) == self._wanted_digest
 
     def why_not_in_force(self, destination: str) -> str | None:
-        """Return why config.toml's exception for this host:port is not in force; None if it is in force or config.toml has no
-        such exception.
+        """Return why config.toml's permission for this private host:port (`egress.private`, `egress.private_plain`) is not
+        in force; None if it is in force or config.toml has no such permission.
         """
         for key in ("egress.private", "egress.private_plain"):
             if destination in self._wanted[key] and destination not in self._in_force[key]:
@@ -199,8 +199,8 @@ class ConsentChecks:
         return [key for key, value in self._wanted.items() if self._in_force.get(key) != value]
 
     def settings_consent(self) -> SettingsConsent | None:
-        """Return the consent that config.toml needs to take effect; None if config.toml is in force, or if the home has no
-        approver.
+        """Return the consent that config.toml needs to take effect; None if all its settings are in force, or if the home
+        has no approver.
 
         If the settings in force differ from the approved ones, the copy of the approved settings was written by another process
         or is gone. In that case the consent covers all settings in config.toml. Raises AileronError (vault_locked,

@@ -22,7 +22,7 @@ __all__ = ["ConsentStore"]
 
 
 class ConsentStore:
-    """Reads, stores and ends consents. One instance per daemon."""
+    """Access to the approver's consents in the vault: it reads, stores and ends them. One instance per daemon."""
 
     def __init__(self, approver: ApproverState, vault: Vault, audit: Audit) -> None:
         self._vault = vault
@@ -48,7 +48,9 @@ class ConsentStore:
         await self._audit.agreed(kind, name, digest, approval_id)
 
     async def change(self, how: Callable[[Consents], Consents]) -> None:
-        """Change the consents in the vault. The caller records the change."""
+        """Replace the consents in the vault with those that `how` returns for the current ones. The caller records the
+        change.
+        """
         await anyio.to_thread.run_sync(self._vault.change_consents, how)
 
     async def end(self, kind: ConsentKind, name: str) -> None:
@@ -62,7 +64,7 @@ class ConsentStore:
             await self._audit.ended(kind, name, "removed")
 
     async def end_bytes(self, kind: ConsentKind, digest: str) -> None:
-        """End each consent of this kind to exactly these bytes, under any name, as `end` does."""
+        """End each consent of this kind to the bytes with this digest, under any name, as `end` does."""
         consents = None if self._vault.is_locked else self.consents()
         agreed = () if consents is None else consents.agreed
         for consent in agreed:

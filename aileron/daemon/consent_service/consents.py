@@ -49,8 +49,8 @@ __all__ = ["ConsentService"]
 
 
 class ConsentService:
-    """Asks a person about changes, and makes them after approval. One instance per daemon. The caller holds the lock `changing`
-    during each change. `asked` is called for each new question.
+    """Service that asks a person about changes, and makes them after approval. One instance per daemon. The caller holds
+    the lock `changing` during each change. `asked` is called for each new question.
     """
 
     def __init__(
@@ -70,7 +70,8 @@ class ConsentService:
 
     async def maybe_ask(self, about: Callable[[], Subject]) -> ConsentAnswer | None:
         """Ask the person about a change. Return None if the home has no approver, or if the change was already approved.
-        `about` may read files. Raises AileronError (vault_locked, busy), and the errors of `about`.
+        `about` returns the subject that describes the change, and may read files. Raises AileronError (vault_locked, busy),
+        and the errors of `about`.
         """
         consents = self._approver.consents()
         if consents is None:
@@ -91,7 +92,9 @@ class ConsentService:
         return [await self.ask(subject) for subject in subjects if subject in missing or group_of(subject) in groups]
 
     async def ask(self, subject: Subject) -> ConsentAnswer:
-        """Insert a question into the queue, unless it is already there. Raises AileronError (busy) if too many questions wait."""
+        """Ask a person about the change that `subject` describes, unless the same question already waits. Return the id of
+        the question and where to decide it. Raises AileronError (busy) if too many questions wait.
+        """
         kind, name, handler = subject_kind(subject), subject_name(subject), self._handlers.of(subject)
         row, is_new = await self._base.audit.ask(name, subject, expires_at=time.time() + handler.wait_s)
         if is_new:
@@ -107,7 +110,9 @@ class ConsentService:
         )
 
     async def ask_for_file(self, subject: ActionFileConsent) -> str:
-        """Ask about an action file that allows more than was approved, as a run detected. Return the approval's id."""
+        """Ask about an action file that allows more than was approved, as the start of a run has found. Return the
+        question's id.
+        """
         return (await self.ask(subject)).approval_id
 
     async def ask_about_settings(self) -> None:
@@ -150,18 +155,20 @@ class ConsentService:
         return result
 
     async def _members(self, group: str) -> list[tuple[ApprovalRow, Subject]]:
-        """Return the questions of a group that are open, or that are approved and whose change has not been made."""
+        """Return the questions of a group that still wait, or that are approved and whose change has not been made."""
         return [(row, subject) for row, subject in await self._base.audit.open_consents() if group_of(subject) == group]
 
     def forget(self, digest: str) -> None:
-        """Forget the value that was stored for a question, because the question was denied or withdrawn."""
+        """Forget the secret value that is held in memory for the question with this digest, because the question was denied
+        or withdrawn.
+        """
         self._held.forget(digest)
 
     async def end_group(
         self, approval_id: str, surface: str, take_back: Callable[[str, float], Awaitable[None]]
     ) -> None:
-        """Withdraw the other questions of a group, because one question was denied or withdrawn. Delete the files that were
-        fetched for the group.
+        """Withdraw the other questions of the group that `approval_id` belongs to, because that question was denied or
+        withdrawn. Delete the files that were fetched for the group. `surface` is where this was done, for the record.
 
         `take_back` invalidates the decision about a question that was already approved, until the given time.
         """
@@ -200,8 +207,8 @@ class ConsentService:
             await self._approver.spend_decision(row.id, signed_at + LONG_WAIT_S)
 
     def _check_decided(self, row: ApprovalRow, subject: Subject) -> float | None:
-        """Return the time at which the approver signed the decision in the ledger's row. The signature is checked because the
-        ledger's file could have been written while no daemon ran.
+        """Check the approver's signature of the decision in the ledger's row, and return the time at which it was signed;
+        None if it needs no signature. The ledger's file could have been written by another process while no daemon ran.
 
         Return None if the home has no approver and its kind of question is asked in every home.
         """
@@ -222,7 +229,8 @@ class ConsentService:
 def _complete(
     members: Sequence[tuple[ApprovalRow, Subject]],
 ) -> tuple[tuple[ApprovalRow, ActionFileConsent], list[tuple[ApprovalRow, ConnectorConsent]]] | None:
-    """Return the action and each of its new connectors if all of their questions are approved, else None.
+    """Return the action of a group and its new connectors, each with its question, if all of them are approved; otherwise
+    None. `members` are the group's questions.
 
     Several callers may have asked about the same change in different ways: the latest approved question counts.
     """

@@ -55,7 +55,7 @@ __all__ = ["ApproverEnrollment"]
 
 _KEY: Final = re.compile(rf"[0-9a-f]{{{2 * PUBLIC_KEY_BYTES}}}")
 _RECORD: Final = "approver"
-"""Subject under which a refused attempt is recorded, in place of an approval's id."""
+"""Subject under which a refused attempt to set the approver's key is recorded, in place of a question's id."""
 
 
 class _Seen(NamedTuple):
@@ -70,7 +70,7 @@ class _Seen(NamedTuple):
 
 
 class ApproverEnrollment:
-    """Enrollment of the approver. One instance per daemon."""
+    """Service that enrolls the approver. One instance per daemon."""
 
     def __init__(
         self,
@@ -92,9 +92,9 @@ class ApproverEnrollment:
         return ApproverInventory(inventory=found, digest=_digest_of(found))
 
     async def appoint(self, asked: Appointment, scope: Scope) -> ApproverNamed:
-        """Make this key the approver's key. Raises AileronError (vault_locked), (unauthorized) for a wrong passphrase
-        or signature, (invalid_request) if the home has changed since its inventory was shown, or (hash_mismatch) if
-        the vault is not the newest.
+        """Make the requested key the approver's key. Raises AileronError (vault_locked), (unauthorized) for a wrong
+        passphrase or signature, (invalid_request) if the home has changed since its inventory was shown, or (hash_mismatch)
+        if the vault is not the newest.
         """
         async with self._base.changing:
             return await self._appoint(asked, scope)
@@ -174,7 +174,9 @@ class ApproverEnrollment:
         check_signature(bytes.fromhex(now.public_key), statement, asked.old_signature)
 
     def _agreed(self, statement: ApproverStatement, seen: _Seen, asked: Appointment) -> Consents:
-        """Return consents to all contents in `seen`. If the key replaces another key, the earlier grants are dropped."""
+        """Return the new approver's consents to all contents in `seen`. If the key replaces another key, the earlier
+        standing grants are dropped.
+        """
         consents = Consents(
             key_id=statement.key_id,
             public_key=statement.public_key,

@@ -50,7 +50,7 @@ async def close_on_time(ledger: Ledger, audit: Audit, spine: Spine) -> None:
 
 
 async def _close_due(ledger: Ledger, audit: Audit) -> float:
-    """Close the questions that are due. Return the seconds until the next check."""
+    """Close the questions that have expired. Return the seconds until the next check."""
     first_us = await ledger.read(lambda snapshot: snapshot.first_expiry())
     if first_us is None:
         return LOOK_S

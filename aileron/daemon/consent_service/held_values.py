@@ -23,14 +23,14 @@ from aileron.model.secret_reference import Elsewhere
 __all__ = ["MAX_HELD", "HeldValue", "HeldValues"]
 
 MAX_HELD: Final = 16
-"""Maximum number of stored values of secrets and sign-ins that wait for a decision. Each has at most 64 KiB, and a person sets
-them one by one.
+"""Maximum number of values of secrets and sign-ins that are held in memory until a decision. Each has at most 64 KiB, and a
+person sets them one by one.
 """
 
 
 class HeldValue(msgspec.Struct):
-    """A secret value that is stored while its question waits. `digest` is the digest of the question; None until the question
-    is asked.
+    """A secret value that is held in memory while its question waits. `digest` is the digest of the question; None until
+    the question is asked.
     """
 
     nonce: bytes
@@ -50,7 +50,7 @@ class HeldValue(msgspec.Struct):
 
 
 class HeldValues:
-    """The values that wait for a decision. One instance per daemon."""
+    """The secret values that wait in memory for a decision. One instance per daemon."""
 
     def __init__(self) -> None:
         self._held: dict[str, HeldValue] = {}
@@ -63,9 +63,9 @@ class HeldValues:
         elsewhere: Elsewhere | None = None,
         fetch: Callable[[], Awaitable[Secret]] | None = None,
     ) -> str:
-        """Store a secret's value in memory until its question is decided. Return the commitment to the value, which the
-        question contains. If too many values are stored, the oldest is dropped; its question then fails and says how to ask
-        again.
+        """Hold a secret's value in memory until its question is decided, for a sign-in with its `grant`, for a secret
+        outside the vault with its place `elsewhere`. Return the commitment to the value, which the question contains. If
+        too many values are held, the oldest is dropped; its question then fails and says how to ask again.
 
         With `fetch`, the secret is fetched only after the question is approved. In that case the commitment is computed from
         `value`.
@@ -78,17 +78,19 @@ class HeldValues:
         return commitment
 
     def bind(self, commitment: str | None, digest: str) -> None:
-        """Bind a held value to the question with this digest, which was just asked. Do nothing if no value is held."""
+        """Bind the value with this commitment to the question with this digest, which was just asked. Do nothing if no such
+        value is held.
+        """
         if commitment in self._held:
             self._held[commitment].digest = digest
 
     def forget(self, digest: str) -> None:
-        """Forget the value that was stored for a question, because the question was denied or withdrawn."""
+        """Forget the value that is held for the question with this digest, because the question was denied or withdrawn."""
         self._held = {commitment: held for commitment, held in self._held.items() if held.digest != digest}
 
     def release(self, commitment: str, digest: str, name: str, again: str) -> HeldValue:
-        """Remove and return the value that was stored for the question with this digest. `name` is the value's name in errors,
-        and `again` the command that asks again.
+        """Remove and return the value that is held for the question with this digest. `name` is the value's name in errors,
+        and `again` the command with which a person asks again.
 
         Raises AileronError (invalid_request) if the value is no longer stored. A value stored for another question stays.
         """

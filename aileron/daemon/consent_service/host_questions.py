@@ -72,8 +72,8 @@ class _Answer(enum.Enum):
 
 
 class HostQuestions:
-    """Decides whether cells can connect to hosts, and asks a person about hosts that are not listed. One instance per
-    daemon. Implements HostPolicy (egress/tunnel/policy.py).
+    """Service that decides whether cells can connect to hosts, and asks a person about hosts that are not listed. One
+    instance per daemon. Implements HostPolicy (egress/tunnel/policy.py).
     """
 
     def __init__(self, hosts: AllowedHosts, consents: ConsentService, audit: Audit, *, wait_s: float = WAIT_S) -> None:
@@ -87,11 +87,13 @@ class HostQuestions:
         """
 
     async def load(self) -> None:
-        """Withdraw the questions of sessions that are no longer open. Raises AileronError if that cannot be recorded."""
+        """Withdraw the waiting questions about hosts whose session is no longer open. Raises AileronError if that cannot be
+        recorded.
+        """
         await self._withdraw(lambda session: self._hosts.cell(session) is None)
 
     async def ended(self, session: str) -> None:
-        """Forget the permissions of a session that has ended, and withdraw its questions."""
+        """Forget the hosts that were allowed for a session that has ended, and withdraw its questions."""
         async with self._asking:
             self._hosts.forget(session)
             await self._withdraw(lambda other: other == session)
@@ -121,8 +123,8 @@ class HostQuestions:
         return await self._told(answer, known, destination)
 
     async def _question(self, session: str, facts: AskingCell, destination: HostPort) -> KnownHost | Refused:
-        """Return the question about this host, in any state. Ask it now if it was not asked before, or expired or was
-        answered invalidly. Return Refused if it cannot be asked.
+        """Return the question about this host, waiting or decided. Ask it now if it was not asked before, has expired, or
+        has an answer that does not count. Return Refused if it cannot be asked.
         """
         known = self._hosts.of(session).get(destination)
         if known is not None and await self._answer(known) is not _Answer.NONE:
@@ -140,7 +142,9 @@ class HostQuestions:
         return self._hosts.asked(subject, asked.approval_id)
 
     async def _why_not_asked(self, session: str, destination: HostPort) -> str | None:
-        """Return why no further question can be asked, as the end of a sentence; None if one can be asked."""
+        """Return why no question about `destination` can be asked for this session now, as the end of a sentence; None if
+        one can be asked.
+        """
         known = self._hosts.of(session)
         if destination not in known and len(known) >= MAX_NAMES:
             return (
@@ -154,8 +158,8 @@ class HostQuestions:
         return None
 
     async def _answer(self, known: KnownHost) -> _Answer:
-        """Return the answer to a question so far. Raises AileronError (vault_locked, hash_mismatch) if an approval cannot be
-        checked.
+        """Return a person's answer to the question about the host `known`, as far as there is one. Raises AileronError
+        (vault_locked, hash_mismatch) if an approval cannot be checked.
         """
         if known.is_allowed:
             return _Answer.YES if await self._hosts.counts(known) else _Answer.NONE

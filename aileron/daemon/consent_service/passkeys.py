@@ -238,8 +238,9 @@ class Passkeys:
         return UnlockChallenge(nonce=nonce, at=at, statements=statements)
 
     async def check_unlocked(self, asked: PageUnlock, surface: str) -> str:
-        """Check a signed request to unlock the page, and return the id of the key that signed it. Each nonce is accepted once.
-        Record an attempt that is refused. Raises AileronError (unauthorized, consent_required, vault_locked).
+        """Check a signed request to unlock the page, and return the id of the key that signed it. Each nonce is accepted
+        once. Record an attempt that is refused, with the caller's `surface`. Raises AileronError (unauthorized,
+        consent_required, vault_locked).
         """
         try:
             statement = PageStatement(nonce=asked.nonce, at=asked.at, key_id=asked.key_id)
@@ -346,8 +347,8 @@ def _descriptor(subject: PasskeyConsent) -> dict[str, Any]:
 
 
 def _known(transports: tuple[str, ...]) -> tuple[str, ...]:
-    """Return at most MAX_TRANSPORTS of the transports that the browser reported, those that can be displayed. They are
-    hints for browsers, and nothing depends on them.
+    """Return at most MAX_TRANSPORTS of the transports that the browser reported for a passkey, without names that cannot be
+    displayed. Transports are hints for browsers, and nothing depends on them.
     """
     fit = [
         transport

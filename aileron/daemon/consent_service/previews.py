@@ -47,7 +47,7 @@ class _Newest(NamedTuple):
 
 
 class PreviewRegistry:
-    """Reads previews, and remembers the newest one of each plan. One instance per daemon."""
+    """Service that reads previews, and remembers the newest preview of each plan. One instance per daemon."""
 
     def __init__(self, spine: Spine) -> None:
         self._spine = spine
@@ -73,9 +73,9 @@ class PreviewRegistry:
         return Preview(seen.fields, None, taken_at, digest)
 
     def check_newest(self, approval_id: str, plan_digest: str, digest: str) -> None:
-        """Check that `digest` does not belong to an outdated preview of this plan. Raises NotCounted if a newer
-        preview differs, or if the newest one may have been dropped to make room. A plan whose preview was never read
-        here passes while none was dropped.
+        """Check that an approval with this `digest` is about the plan's newest preview. Raises NotCounted if a newer
+        preview differs, or if the newest one may have been dropped to make room. If no preview of the plan was read and
+        none of any plan was dropped, every digest passes.
         """
         newest = self._newest.get((approval_id, plan_digest))
         if newest is None and self._forgotten:

@@ -64,8 +64,8 @@ replayed; a person makes a handful of requests in that time.
 
 
 class DecisionService:
-    """Checks decisions and makes the changes that they approve. One instance per daemon. `changing` is the lock held during
-    every change to this home.
+    """Service that checks decisions and makes the changes that they approve. One instance per daemon. `changing` is the
+    lock held during every change to this home.
     """
 
     def __init__(
@@ -158,7 +158,8 @@ class DecisionService:
         return candidate
 
     async def _check_seen(self, question: Question, candidate: CandidateRow) -> None:
-        """Check that the preview was shown if the run changes only what its preview showed. Raises NotCounted if it was not.
+        """Check that the person saw a preview, which `candidate` then includes, if the run would change only what its
+        preview shows. Raises NotCounted if `candidate` includes none.
 
         The error does not contain a service's message about a failed preview: only an approver may read that message, and the
         approver's surface shows it.
@@ -204,7 +205,8 @@ class DecisionService:
         return SealedPreview(sealed=base64.b64encode(sealed).decode())
 
     async def carry_out_approved(self) -> None:
-        """Make changes that were approved before the last daemon ended, and that may still be made. The caller holds `changing`.
+        """Make changes that were approved earlier but not made, because the vault was locked or the daemon ended, if they
+        may still be made. The caller holds `changing`.
 
         Nothing is fetched here: how to fetch a secret was stored only in memory for its question, so a person must ask
         again.
@@ -224,8 +226,8 @@ class DecisionService:
         return msgspec.structs.replace(settled, status=RunStatus.COMPLETED, result=result), None
 
     async def _fetched(self, settled: Settled, to_fetch: ToFetch) -> Settled:
-        """Fetch the approved secret's value without blocking other changes, then store it. Return the decision with
-        its outcome.
+        """Fetch the approved secret's value without blocking other changes, then store it. Return `settled` with the
+        outcome.
         """
         try:
             value = await to_fetch.value()
@@ -236,8 +238,8 @@ class DecisionService:
         return msgspec.structs.replace(settled, status=RunStatus.COMPLETED, result=result)
 
     def _counted(self, decision: Decision, approval_id: str, kind: str) -> Signature | None:
-        """Return the signature to record; None if the home has no approver. Raises AileronError for a decision that does not
-        count.
+        """Check a decision, and return its signature for the record; None if the home has no approver. Raises AileronError
+        for a decision that does not count.
         """
         consents = self._approver.consents()
         signed = decision.signed()

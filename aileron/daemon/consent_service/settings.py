@@ -61,9 +61,9 @@ _log = logging.getLogger(__name__)
 
 
 class SettingsInForce:
-    """Replaces `settings`, the settings in force, alone in the daemon. One instance per daemon. `ask` asks a person about
-    settings that wait for approval; `changed` is called with new settings; `read` is the stamp of config.toml when `wanted`
-    was read.
+    """The settings in force: the only object in the daemon that replaces `settings`. One instance per daemon. `ask` asks a
+    person about settings that wait for approval; `changed` is called with new settings; `read` is the stamp that
+    config.toml had when `wanted` was read from it.
     """
 
     def __init__(
@@ -148,7 +148,8 @@ class SettingsInForce:
                     _log.info("settings are not asked about yet: %s", error)
 
     async def agreed(self, values: dict[str, Any]) -> bool:
-        """Put approved values of `Settings.consented` in force. Return False if some take effect only at the next start.
+        """Put approved values in force; `values` has those settings that need consent. Return False if some take effect
+        only at the next start.
 
         Raises AileronError(internal_error) if the change cannot be recorded.
         """

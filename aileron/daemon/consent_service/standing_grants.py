@@ -71,8 +71,8 @@ class GrantService:
     async def add(
         self, action_name: str, constraints: tuple[Constraint, ...], uses: int, for_s: int, binding: str | None
     ) -> ConsentAnswer:
-        """Ask for a standing grant. Raises AileronError as described in approvals/grants.py, and (consent_required) if the home
-        has no approver.
+        """Ask the approver for a standing grant of `uses` runs of the action within `for_s` seconds. Raises AileronError as
+        described in approvals/grants.py, and (consent_required) if the home has no approver.
         """
         async with self._base.changing:
             action = await anyio.to_thread.run_sync(self._base.actions.load, action_name)
@@ -106,8 +106,8 @@ class GrantService:
             return answer
 
     def _check_needs_no_look(self, action: ActionFile) -> None:
-        """Check that no step of the action requires that a person has seen its preview. Raises AileronError (invalid_request)
-        if one does.
+        """Check that the action has no step that requires a person to have seen its preview. Raises AileronError
+        (invalid_request) if it has such a step.
         """
         pins = {
             connector.name: ConnectorPin(str(connector.name), connector.version, connector.hash)

@@ -100,8 +100,8 @@ class SuspendedTools:
         return digest
 
     def _is_accepted(self, step: Step, definition: str) -> bool:
-        """Return whether the definition that a person accepted last is exactly this one. Return False if that is unknown, so
-        that the operation is suspended.
+        """Return whether `definition` is the definition of the step's tool that a person accepted last. Return False if
+        that is unknown, so that the operation is suspended.
         """
         state = self._states.get((step.connector.hash, step.op))
         if state is None or state.suspended is not None or state.accepted != definition:
@@ -194,7 +194,7 @@ class SuspendedTools:
         await self._resume(state.key, "lifted")
 
     async def remove(self, pin: ConnectorPin) -> list[str]:
-        """Forget the operations of a removed connector. Return their names."""
+        """Forget the states of the operations of a removed connector. Return the names of these operations."""
         gone = [state for state in self._states.values() if state.pin.hash == pin.hash]
         for state in gone:
             await self._resume(state.key, "removed")

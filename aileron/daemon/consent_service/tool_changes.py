@@ -37,14 +37,17 @@ connectors determine how many such questions there are, and each waits a day.
 """
 _ACCEPTED_MEANWHILE: Final = "the change was accepted meanwhile: request the run again"
 _STILL_REFUSED: Final = "the change was accepted, and its connector refuses it all the same: update the connector"
-"""Message for the case that a connector was given the accepted digest and still reports the same change. A question would not
-help, and no suspension is recorded. Otherwise each run would suspend the operation, and the existing approval would resume it.
+"""Message for a connector that was given the digest of the accepted change and still reports the same change. Asking again
+would not help, and no suspension is recorded: otherwise each run would suspend the operation, and the existing approval
+would resume it.
 """
 _log = logging.getLogger(__name__)
 
 
 class ToolChanges:
-    """Suspends operations whose tool a server changed, and asks a person about the changes. One instance per daemon."""
+    """Service that suspends operations whose tool a server changed, and asks a person about the changes. One instance per
+    daemon.
+    """
 
     def __init__(
         self,
@@ -141,7 +144,9 @@ class ToolChanges:
 
 
 def _told(failure: Failure, step: Step, report: ToolReport, what_now: str) -> Failure:
-    """Return the failure with our own message, which contains no text from the server."""
+    """Return the failure of a changed tool with our own message, which contains no text from the server. `what_now` is the
+    end of the message and says what follows.
+    """
     how = "no longer has" if report.how == "gone" else "has changed"
     return msgspec.structs.replace(
         failure,

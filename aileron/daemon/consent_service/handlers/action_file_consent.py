@@ -44,7 +44,7 @@ _NONE_COMING: Final[Mapping[ConnectorPin, ConnectorManifest]] = MappingProxyType
 
 
 class ActionFileHandler(ConsentHandler[ActionFileConsent]):
-    """Handles consents to action files. `connectors` handles the connectors that are installed together with an action."""
+    """Handler of consents to action files. `connectors` handles connectors that are installed together with an action."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class ActionFileHandler(ConsentHandler[ActionFileConsent]):
         self._connectors = connectors
 
     def is_agreed(self, consents: Consents, subject: ActionFileConsent) -> bool:
-        """Return whether the last consent under the file's name is to exactly this text."""
+        """Return whether the last consent under the file's name is to exactly the text in `subject`."""
         digest = consents.consent_digest(ConsentKind.ACTION_FILE, subject.name)
         return digest == sha256_digest(subject.text.encode())
 
@@ -106,8 +106,8 @@ class ActionFileHandler(ConsentHandler[ActionFileConsent]):
     async def carry_out_group(
         self, head: tuple[ApprovalRow, ActionFileConsent], connectors: Sequence[tuple[ApprovalRow, ConnectorConsent]]
     ) -> InstalledTogether:
-        """Install an action together with its new connectors, each given with its question, whose decision is marked as used.
-        Raises AileronError (hash_mismatch) if one of them no longer reads as it was approved.
+        """Install an action together with its new connectors. Each is given with its question, whose decision is marked as
+        used. Raises AileronError (hash_mismatch) if a file is no longer as it was approved.
         """
         row, subject = head
         found, action = await anyio.to_thread.run_sync(
@@ -121,8 +121,8 @@ class ActionFileHandler(ConsentHandler[ActionFileConsent]):
     def _as_agreed(
         self, connectors: Sequence[ConnectorConsent], head: ActionFileConsent
     ) -> tuple[list[FoundConnector], ActionText]:
-        """Return the fetched files, after reading them again and comparing them with the approved ones. Raises AileronError
-        (hash_mismatch).
+        """Return the group's connectors and the text of its action `head`, after reading the fetched files again and
+        comparing them with the questions. Raises AileronError (hash_mismatch) if they differ.
         """
         found = [self._finding.agreed(consent) for consent in connectors]
         coming = {connector.artifact.pin: connector.artifact.manifest for connector in found}

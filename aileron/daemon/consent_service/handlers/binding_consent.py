@@ -29,7 +29,7 @@ __all__ = ["BindingHandler"]
 
 
 class BindingHandler(ConsentHandler[BindingConsent]):
-    """Handles consents to bindings."""
+    """Handler of consents to bindings."""
 
     def __init__(
         self,
@@ -43,13 +43,13 @@ class BindingHandler(ConsentHandler[BindingConsent]):
         self._held = held
 
     def asked(self, subject: BindingConsent) -> None:
-        """Bind the held tokens, if any, to the question."""
+        """Bind the tokens that a sign-in holds in memory for this binding, if any, to the question about it."""
         self._held.bind(subject.commitment, subject_digest(subject))
 
     def is_so(self, subject: BindingConsent) -> bool:
-        """Return whether the binding still replaces what the question says, for the same connector, and whether the
-        installed versions of the connector ask for no more than the question says. Without new tokens, its account
-        must also be that of the stored grant, and its secret must still be kept where the question says.
+        """Return whether the home still matches the question: the same binding, or none, would be replaced, for the same
+        connector, and the installed versions of the connector ask for no more than the question says. Without new tokens,
+        the question must also name the account of the stored sign-in, and the place where the secret is kept.
         """
         name = BindingName.parse(subject.name)
         before = self._base.vault.binding(name)

@@ -22,7 +22,7 @@ __all__ = ["ConnectorHandler"]
 
 
 class ConnectorHandler(ConsentHandler[ConnectorConsent]):
-    """Handles consents to connectors, including those to updates. `tools` handles the changed tools of connectors."""
+    """Handler of consents to connectors, including their updates. `tools` handles the changed tools of connectors."""
 
     def __init__(
         self, store: ConsentStore, finding: ArtifactVerifier, installing: Installer, tools: ToolChangeHandler
@@ -33,7 +33,7 @@ class ConnectorHandler(ConsentHandler[ConnectorConsent]):
         self._tools = tools
 
     def is_agreed(self, consents: Consents, subject: ConnectorConsent) -> bool:
-        """Return whether the connector with these bytes has consent, under any name."""
+        """Return whether the approver consented to exactly the connector's bytes, under any name."""
         return consents.has_connector_consent(subject.hash)
 
     def fetched(self, subject: ConnectorConsent) -> str | None:

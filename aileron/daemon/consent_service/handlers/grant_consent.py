@@ -22,7 +22,7 @@ __all__ = ["GrantHandler"]
 
 
 class GrantHandler(ConsentHandler[GrantConsent]):
-    """Handles consents to standing grants."""
+    """Handler of consents to standing grants."""
 
     def __init__(self, store: ConsentStore, actions: ActionStore, audit: Audit) -> None:
         self._store = store
@@ -30,8 +30,8 @@ class GrantHandler(ConsentHandler[GrantConsent]):
         self._audit = audit
 
     def is_so(self, subject: GrantConsent) -> bool:
-        """Return whether the action's file is still the one that the grant is bound to. Raises AileronError if the grant is not
-        possible.
+        """Return whether the action's file is still the one that the grant is bound to. Raises AileronError if the action
+        no longer permits such a grant.
         """
         action = self._actions.load(subject.action)
         left_s = max(MIN_FOR_S, int(parse_moment(subject.until) - time.time()))

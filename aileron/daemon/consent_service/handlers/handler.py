@@ -65,8 +65,8 @@ S = TypeVar("S", bound=Subject, contravariant=True)
 
 
 class ToFetch(NamedTuple):
-    """An approved secret that must still be fetched. Its token may be sent now, because the decision was already marked as
-    used.
+    """An approved secret that must still be fetched from its store. The token that the fetch needs may be sent now, because
+    the decision was already marked as used.
     """
 
     approval_id: str
@@ -92,7 +92,7 @@ class ToFetch(NamedTuple):
 
 
 class ConsentHandler(abc.ABC, Generic[S]):
-    """Handles the consents of one kind. One instance per daemon and kind."""
+    """Base class of the handlers of consents, one for each kind. One instance per daemon and kind."""
 
     wait_s: ClassVar[float] = WAIT_S
     """Seconds that a question of this kind waits for a person."""
@@ -104,7 +104,7 @@ class ConsentHandler(abc.ABC, Generic[S]):
         return False
 
     def asked(self, subject: S) -> None:
-        """Note that the question about this subject waits now."""
+        """Bind a value that is held in memory for `subject`, if any, to the question about it, which waits now."""
 
     def fetched(self, _subject: S) -> str | None:
         """Return the digest of the file that was fetched for the question and is in staging; None if nothing was fetched."""
@@ -118,11 +118,13 @@ class ConsentHandler(abc.ABC, Generic[S]):
 
     @abc.abstractmethod
     async def carry_out(self, subject: S, row: ApprovalRow) -> CarriedOut | ToFetch:
-        """Make the approved change. `row` is its question, whose decision is marked as used. Raises AileronError."""
+        """Make the approved change. `row` is its question, whose decision is marked as used. Return the result of the
+        change, or a ToFetch if a secret must be fetched first. Raises AileronError.
+        """
 
 
 def out_of_date(name: str) -> AileronError:
-    """Return the error for a question, or an action, that no longer reads as it was shown."""
+    """Return the error for a question or action whose description has changed since a person was shown it."""
     return AileronError(
         FailureClass.HASH_MISMATCH,
         f"what {name} says is out of date; nothing changed, request it again",

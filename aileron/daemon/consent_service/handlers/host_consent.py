@@ -20,7 +20,7 @@ __all__ = ["HostHandler"]
 
 
 class HostHandler(ConsentHandler[HostConsent]):
-    """Handles consents to hosts of cells."""
+    """Handler of consents to hosts of cells."""
 
     wait_s: ClassVar = LONG_WAIT_S
     is_asked_in_every_home: ClassVar = True
@@ -29,10 +29,10 @@ class HostHandler(ConsentHandler[HostConsent]):
         self._hosts = hosts
 
     def is_so(self, subject: HostConsent) -> bool:
-        """Return whether the session is still open and was asked about the host."""
+        """Return whether the session is still open and a person was asked about the host for this session."""
         return self._hosts.is_asked_now(subject)
 
     async def carry_out(self, subject: HostConsent, row: ApprovalRow) -> AllowedHost:
-        """Let the session reach the host until it ends."""
+        """Let the session reach the host until the session ends."""
         await self._hosts.allow(subject, row.id)
         return AllowedHost(session=subject.session, host=subject.destination)

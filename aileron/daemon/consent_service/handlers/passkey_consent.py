@@ -18,7 +18,7 @@ __all__ = ["PasskeyHandler"]
 
 
 class PasskeyHandler(ConsentHandler[PasskeyConsent]):
-    """Handles consents to passkeys. `origin` is the page on which a passkey can decide."""
+    """Handler of consents to passkeys. `origin` is the page on which a passkey can decide."""
 
     def __init__(self, store: ConsentStore, audit: Audit, origin: str) -> None:
         self._store = store

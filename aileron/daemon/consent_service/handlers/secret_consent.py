@@ -25,7 +25,7 @@ __all__ = ["SecretHandler"]
 
 
 class SecretHandler(ConsentHandler[SecretConsent]):
-    """Handles consents to secrets' values. No consent is stored: the vault has the value itself."""
+    """Handler of consents to secrets' values. No consent is stored: the vault has the value itself."""
 
     def __init__(self, vault: Vault, held: HeldValues, audit: Audit) -> None:
         self._vault = vault
@@ -33,17 +33,17 @@ class SecretHandler(ConsentHandler[SecretConsent]):
         self._audit = audit
 
     def asked(self, subject: SecretConsent) -> None:
-        """Bind the held value to the question."""
+        """Bind the secret's new value, which is held in memory, to the question about it."""
         self._held.bind(subject.commitment, subject_digest(subject))
 
     def is_so(self, subject: SecretConsent) -> bool:
-        """Return whether no other binding uses the secret by now."""
+        """Return whether the secret is still used only by bindings that the question names."""
         users = {str(binding.name) for binding in self._vault.bindings() if binding.secret == subject.name}
         return users <= set(subject.bindings)
 
     async def carry_out(self, subject: SecretConsent, row: ApprovalRow) -> SecretStored | ToFetch:
-        """Store the held value, or the reference to it. If it must be fetched first, return a ToFetch; `put_fetched` then stores
-        the value.
+        """Store the secret's new value, which was held in memory, or the reference to it. If the value must be fetched
+        first, return a ToFetch; `put_fetched` then stores the fetched value.
         """
         again = f"aileron secret set {subject.name}"
         held = self._held.release(
@@ -59,8 +59,8 @@ class SecretHandler(ConsentHandler[SecretConsent]):
         return await self.put_reference(subject.name, held.elsewhere, held.value)
 
     async def put_fetched(self, fetched: ToFetch, value: Secret) -> SecretStored:
-        """Store an approved reference with its fetched value, if the question would still be the same now. Raises AileronError
-        as `carry_out` does.
+        """Store an approved reference to a secret with the value that was fetched for it, if the home still matches the
+        question. Raises AileronError as `carry_out` does.
         """
         if not await anyio.to_thread.run_sync(self.is_so, fetched.subject):
             raise out_of_date(fetched.approval_id)
@@ -73,8 +73,8 @@ class SecretHandler(ConsentHandler[SecretConsent]):
         return SecretStored(name=name)
 
     async def put_reference(self, name: str, elsewhere: Elsewhere, value: Secret) -> SecretStored:
-        """Store the reference to a secret in an external store, and that `value` was approved as its value. Raises
-        AileronError as Vault.set_reference does.
+        """Store the reference to a secret in an external store, and record in the vault that `value` was approved as its
+        value. Raises AileronError as Vault.set_reference does.
         """
         await anyio.to_thread.run_sync(lambda: self._vault.set_reference(name, elsewhere, value))
         await self._audit.note(events.SecretSet(name=name, reference=elsewhere.reference))

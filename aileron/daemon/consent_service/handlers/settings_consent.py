@@ -23,8 +23,8 @@ __all__ = ["SettingsHandler"]
 
 
 class SettingsHandler(ConsentHandler[SettingsConsent]):
-    """Handles consents to settings. `take_up` puts approved settings in force, and returns whether all of them are in force
-    now.
+    """Handler of consents to settings. `take_up` puts approved settings in force, and returns whether all of them are in
+    force now.
     """
 
     wait_s: ClassVar = LONG_WAIT_S

@@ -22,7 +22,7 @@ __all__ = ["ToolChangeHandler"]
 
 
 class ToolChangeHandler(ConsentHandler[ToolChangeConsent]):
-    """Handles consents to changed tools."""
+    """Handler of consents to tools that their server changed."""
 
     wait_s: ClassVar = LONG_WAIT_S
     is_asked_in_every_home: ClassVar = True

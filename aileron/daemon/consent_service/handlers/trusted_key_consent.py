@@ -32,7 +32,7 @@ __all__ = ["TrustedKeyHandler"]
 
 
 class TrustedKeyHandler(ConsentHandler[TrustedKeyConsent]):
-    """Handles consents to publishers' keys. `keyring` is the path of the file with the keys."""
+    """Handler of consents to publishers' keys. `keyring` is the path of the file with the keys."""
 
     def __init__(self, store: ConsentStore, consent_checks: ConsentChecks, audit: Audit, keyring: Path) -> None:
         self._store = store
@@ -41,7 +41,7 @@ class TrustedKeyHandler(ConsentHandler[TrustedKeyConsent]):
         self._keyring = KeyringFile(keyring)
 
     def is_so(self, subject: TrustedKeyConsent) -> bool:
-        """Return whether trusting the new key now would lead to exactly the keys of the question."""
+        """Return whether trusting the new key now would give its authority exactly the keys that the question lists."""
         return self.key_consent(subject.authority, _newest(subject), subject.source) == subject
 
     async def carry_out(self, subject: TrustedKeyConsent, row: ApprovalRow) -> TrustedKeys:
