@@ -52,7 +52,7 @@ _QUESTION: Final = "act-"
 
 
 class StatusWaiter:
-    """Waits until a run has ended or a question is decided."""
+    """Service that waits until a run has ended or a question is decided."""
 
     def __init__(self, runner: Runner, watch: Watch, board: Board, ledger: Ledger) -> None:
         self._runner = runner
@@ -89,7 +89,9 @@ class StatusWaiter:
         return state
 
     async def _progressed(self, run_id: str, seen: int, follow: Callable[[], Awaitable[RunState]]) -> RunState | None:
-        """Return the result of `follow`; None if the run reports progress before that result is available."""
+        """Return the state of the run that `follow` returns; None if the run first reports progress with a higher number
+        than `seen`.
+        """
         state, problem = None, None
         async with anyio.create_task_group() as tasks:
 
@@ -114,8 +116,8 @@ class StatusWaiter:
 
 
 class AgentService:
-    """The service for agents: it offers actions, runs them, and reports on runs and questions. Implements
-    aileron/mcp/agent_port.py. One instance per daemon.
+    """The service for agents: it offers actions, runs them, and reports on runs and questions. One instance per daemon.
+    Implements aileron/mcp/agent_port.py.
     """
 
     def __init__(
@@ -136,7 +138,9 @@ class AgentService:
         self._sessions = sessions
 
     async def offer(self, session: str, process: int | None = None) -> Offer:
-        """Return the actions that are valid, enabled, and in this session's selection."""
+        """Return the actions that are valid, enabled, and in this session's selection. `process` is the id of the calling
+        process, if known; the limits of the sessions that it descends from apply too.
+        """
         granted = await self._granted()
         selection = self._sessions.selection_of(Caller(Scope.AGENT, session, process))
 
@@ -173,7 +177,9 @@ class AgentService:
         return frozenset(connector for connector, times in count.items() if times > 1)
 
     def _accounts(self, action: ActionFile, several: frozenset[str]) -> tuple[Account, ...]:
-        """Return the accounts that a caller of `action` can choose between: only bindings of the action's own connectors."""
+        """Return the accounts that a caller of `action` can choose between; empty if none of its connectors is in
+        `several`, the connectors with several bindings.
+        """
         if several.isdisjoint(str(connector.name) for connector in action.connectors):
             return ()
         try:
@@ -197,7 +203,7 @@ class AgentService:
             return _as_state(await self._door.run(caller, call.action, asked, wait_s), self._base.review)
 
     async def state(self, session: str, asked: str, wait_s: float, seen: int | None = None) -> CallState:
-        """Return the state of a run or a question."""
+        """Return the state of the run or question with the id `asked`, after waiting as StatusWaiter.state does."""
         with self._asked_by(session):
             look = self._following.question if asked.startswith(_QUESTION) else self._following.run
             state = _plain(await look(asked, session, wait_s, seen))

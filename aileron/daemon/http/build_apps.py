@@ -63,8 +63,8 @@ class Http(msgspec.Struct, frozen=True, kw_only=True):
     cells: ASGIApp
     """Application for requests from cells."""
     elsewhere: Callable[[Sequence[str]], ASGIApp]
-    """Function that returns the application for the address `daemon.listen`, given the host names of that address. This
-    application has no pages.
+    """Function that returns the application for the address `daemon.listen`, given the host names with which clients can
+    address it. This application has no pages.
     """
 
 

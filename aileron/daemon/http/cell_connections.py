@@ -27,8 +27,8 @@ _OPENED, _CLOSED, _REFUSED = tag_of(TunnelOpened), tag_of(TunnelClosed), tag_of(
 
 
 def cell_connections(look: Snapshot, session: str) -> CellConnections:
-    """Summarize the events of one session. Reached hosts are sorted by their bytes, refused hosts by how often they were
-    refused; the highest number comes first.
+    """Summarize the connections of one session's cell from its events in the snapshot `look`. Reached hosts are sorted by
+    their bytes, refused hosts by how often they were refused; the highest number comes first.
     """
     ended: set[str] = set()
     reached: dict[str, HostReached] = {}
@@ -62,8 +62,8 @@ def cell_connections(look: Snapshot, session: str) -> CellConnections:
 
 
 def _add(reached: dict[str, HostReached], ended: set[str], facts: JSONObject) -> None:
-    """Add one event of a connection to the totals of its host. Events come newest first, so the end of a connection comes before
-    its beginning.
+    """Add one event of a connection (`facts`) to the totals of its host in `reached`. Events come newest first, so the end
+    of a connection comes before its beginning: `ended` collects the ids of the connections whose end was added.
     """
     tunnel, host = str(facts.get("tunnel")), str(HostPort(str(facts.get("host")), _number(facts, "port")))
     totals = reached.setdefault(host, HostReached(host=host, connections=0, not_ended=0, bytes_up=0, bytes_down=0))
@@ -80,8 +80,8 @@ def _add(reached: dict[str, HostReached], ended: set[str], facts: JSONObject) ->
 
 
 def _number(facts: JSONObject, name: str) -> int:
-    """Return the number in the field `name` of an event, which is only displayed. Return 0 if the field has no number, as no
-    daemon would write it.
+    """Return the number in the field `name` of an event, which is only displayed; 0 if the field has no number, which no
+    daemon writes.
     """
     found = facts.get(name)
     return found if isinstance(found, int) else 0

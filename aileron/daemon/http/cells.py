@@ -87,7 +87,7 @@ class OnlyOfCells:
 
     async def _answer(self, cell: CellSession, scope: Scope, receive: Receive, send: Send) -> None:
         """Run the application for as long as the session is open. Raises AileronError (unauthorized) if the session ended
-        before the response began. If it ends later, the response stays incomplete, which the server shows to the client.
+        before the response began. If it ends later, the response stays incomplete, and the client can see that.
         """
         has_begun = is_whole = False
 

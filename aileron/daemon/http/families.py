@@ -56,8 +56,8 @@ class Families:
         self._first: OrderedDict[_Process, str] = OrderedDict()
 
     def add(self, pid: int, name: str) -> None:
-        """Add a family that consists of this process and its descendants, if the process exists and is not yet the first of a
-        family. Raises OSError if the process cannot be read.
+        """Add a family that consists of this process and its descendants, if the process exists and is not yet the first
+        process of a family. Raises OSError if the process cannot be read.
         """
         try:
             process, _ = _read(pid)
@@ -83,8 +83,8 @@ class Families:
         return UNSEEN
 
     def names_of(self, pid: int) -> frozenset[str] | None:
-        """Return the names of all families that a process belongs to, the nearest and those around it; None if they cannot be
-        determined.
+        """Return the names of all families that a process belongs to, those of all its ancestors included; None if they
+        cannot be determined.
         """
         if not self._first:
             return frozenset()

@@ -33,7 +33,7 @@ class GatewayKeys:
         self._consent_checks.check_settings()
 
     def vault_is_locked(self) -> bool:
-        """Return whether there is a vault and it is locked. Raises AileronError (consent_required) if the vault is open and the
+        """Return whether a vault exists and is locked. Raises AileronError (consent_required) if the vault is open and the
         settings in force were not approved, because these settings determine where requests are sent.
         """
         if self._vault.exists and self._vault.is_locked:

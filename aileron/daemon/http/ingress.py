@@ -123,7 +123,9 @@ class Ingress:
     _of_strangers: int = field(default=0, init=False)
 
     async def serve(self, stopped: Callable[[], Awaitable[None]]) -> None:
-        """Serve until `stopped` returns, then until requests in progress are answered or GRACE_S seconds have passed."""
+        """Start ingress when clients connect, and answer the requests that it passes on, until `stopped` returns. Then wait
+        until requests in progress are answered, for at most GRACE_S seconds.
+        """
         is_over = anyio.Event()
 
         async def wait_stop() -> None:
@@ -158,7 +160,7 @@ class Ingress:
                 await is_over.wait()
 
     def _listeners(self) -> list[socket.socket]:
-        """Return the listeners in the order in which they are passed to ingress."""
+        """Return the listening sockets of all services in the order in which they are passed to ingress."""
         return [listener for door in self.doors.values() for listener in door.listeners]
 
     async def _run_one(self, is_over: anyio.Event) -> bool:
@@ -197,8 +199,8 @@ class Ingress:
         ours.sendmsg([encode(start)], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, listeners)], socket.MSG_DONTWAIT)
 
     async def _tell(self, ours: socket.socket, is_over: anyio.Event) -> None:
-        """Send ingress the known callers, now and after each change, and a message to stop when the daemon stops. An ingress
-        that has ended is no error here.
+        """Send ingress, over the control socket `ours`, the known callers, now and after each change, and a message to stop
+        once `is_over` is set. An ingress that has ended is no error here.
         """
         changed = asyncio.Event()
         self.known.subscribe(changed.set)
@@ -215,7 +217,9 @@ class Ingress:
             await send(ours, encode(Stop()))
 
     async def _take(self, ours: socket.socket, tasks: anyio.abc.TaskGroup) -> None:
-        """Receive exchanges from ingress and answer each in its own task, until ingress has ended."""
+        """Receive exchanges from ingress over the control socket `ours`, and answer each in its own task, until ingress has
+        ended.
+        """
         while True:
             await anyio.wait_readable(ours)
             for _ in range(_AT_ONCE):
@@ -284,7 +288,7 @@ class Ingress:
 
 
 async def _end_after(is_over: anyio.Event, scope: anyio.CancelScope) -> None:
-    """Cancel the scope GRACE_S seconds after the stop, whatever ingress does."""
+    """Cancel the scope GRACE_S seconds after the daemon was told to stop (`is_over`), even if ingress still runs."""
     await is_over.wait()
     await anyio.sleep(GRACE_S)
     scope.cancel()
@@ -304,7 +308,9 @@ def _scope_of(request: Request, door: TcpService) -> dict[str, object]:
 
 
 def _maybe_exchange(descriptor: int) -> socket.socket | None:
-    """Return the passed descriptor as a socket, or close it and return None if exchanges use no sockets of its kind."""
+    """Return the descriptor that ingress passed as the socket of an exchange; if it is not a socket of the expected kind,
+    close it and return None.
+    """
     try:
         return packet_socket(descriptor)
     except ValueError as error:
@@ -325,5 +331,5 @@ async def _first_of(*waits: Callable[[], Awaitable[object]]) -> None:
 
 
 def execute_process(control: int) -> subprocess.Popen[bytes]:
-    """Start the program of ingress."""
+    """Start the program of ingress, which inherits `control`, its end of the control socket."""
     return execute_program("aileron.ingress", control, environment=_ENVIRONMENT)

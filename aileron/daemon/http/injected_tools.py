@@ -45,7 +45,7 @@ _OWN: Final = re.compile(r"\b(" + "|".join(sorted(RESERVED_TOOLS)) + r")\b")
 
 
 class InjectedTools:
-    """Provides the gateway with the actions as tools, and runs the calls of these tools. One instance per daemon."""
+    """Service that provides the gateway with the actions as tools, and runs the calls of these tools. One instance per daemon."""
 
     def __init__(self, door: AgentPort, sessions: Sessions, audit: Audit) -> None:
         self._door = door
@@ -101,8 +101,8 @@ class InjectedTools:
         return _told(found), found.is_error
 
     async def added(self, session: str, wire: Wire, names: Sequence[str]) -> None:
-        """Record the added tools if they differ from the tools added to the session's last request. Raises AileronError if
-        recording fails.
+        """Record the names of the tools added to a request if they differ from those added to the session's last request.
+        Raises AileronError if recording fails.
         """
         what = ("added", session, wire, hashlib.sha256(" ".join(names).encode()).hexdigest())
         if self._is_new(what):
@@ -113,8 +113,8 @@ class InjectedTools:
             self._noted_now(what)
 
     async def passed(self, session: str, wire: Wire, why: str) -> None:
-        """Record that a request was forwarded without adding tools. A session's repeated events of the same reason are recorded
-        once.
+        """Record that a request was forwarded without adding tools, and the reason `why`. Repeated events of a session with
+        the same reason are recorded once.
         """
         what = ("passed", session, wire, why)
         if self._is_new(what):
@@ -136,8 +136,8 @@ class InjectedTools:
         return True
 
     def _noted_now(self, what: tuple[str, ...]) -> None:
-        """Remember an event that was recorded, so that it is not recorded again. An event that could not be recorded is not
-        remembered: the next request records it.
+        """Remember that the event with the key `what` was recorded, so that it is not recorded again. An event that could
+        not be recorded is not remembered: the next request records it.
         """
         self._noted[what] = None
         if len(self._noted) > MAX_NOTED:

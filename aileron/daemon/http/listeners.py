@@ -49,7 +49,7 @@ _OTHER_SITES: Final = (b"cross-site", b"same-site")
 
 
 class Served:
-    """Dispatches each request to an application by the beginning of the request's path."""
+    """Application that dispatches each request to another application by the beginning of the request's path."""
 
     def __init__(self, *, pages: ASGIApp | None, agents: ASGIApp, mcp: ASGIApp, gateway: ASGIApp) -> None:
         self._pages = pages
@@ -158,8 +158,8 @@ def _is_link_to_a_page(scope: Scope) -> bool:
 
 
 def _is_for_programs(scope: Scope) -> bool:
-    """Return whether the path is for programs, not pages. Content from others on such a path would have our page's origin if a
-    browser showed it as a page.
+    """Return whether the path is for programs, not pages. If a browser showed the response as a page, content that others
+    wrote would have the origin of our pages.
     """
     return any(_is_below(scope.get("path", ""), prefix) for prefix in ("/mcp", "/v1", *PATHS))
 

@@ -83,8 +83,8 @@ LOOK_S: Final = 0.5
 LOOK_RESTING_S: Final = 5.0
 """Seconds between two checks of the action files while no process runs, when there is no agent to notify."""
 MAX_KEPT_BYTES: Final = 16 << 20
-"""Maximum size in bytes of the file with the first answers to agents; the relay reads no more of it. This is five times the
-longest page of tools.
+"""Maximum size in bytes of the file with the answers to agents' first requests; the relay reads no more of it. This is five
+times the longest page of tools.
 """
 _NOBODY: Final = "-"
 """Session id of a connection with a bad token. No session with this id is ever open (sessions.py)."""
@@ -97,8 +97,9 @@ _log = logging.getLogger(__name__)
 
 
 class AgentProtocol:
-    """The daemon's side of the agents' protocol (MCP). One instance per daemon. The result of `signature` changes whenever the
-    actions may have changed. `kept` is the file with the first answers to agents, for the relay that starts the next daemon.
+    """The daemon's side of the agents' protocol (MCP). One instance per daemon. The result of `signature` changes whenever
+    the actions may have changed. `kept` is the file with the answers to agents' first requests: the relay gives an agent
+    these answers while the next daemon starts.
     """
 
     def __init__(
@@ -127,7 +128,7 @@ class AgentProtocol:
         self._seen: object = None
 
     async def serve(self, listener: socket.socket) -> None:
-        """Accept connections on the socket until cancelled."""
+        """Accept agents' connections on the socket, and keep the protocol process running while it is needed, until cancelled."""
         with listener:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._accept, listener, tasks)
@@ -141,7 +142,7 @@ class AgentProtocol:
                             await self._forget_changed()
 
     async def _accept(self, listener: socket.socket, tasks: TaskGroup) -> None:
-        """Accept connections, and handle each in its own task."""
+        """Accept agents' connections, and handle each in its own task."""
         while True:
             tasks.start_soon(self._connected, await accepted(listener, "agent"))
 
@@ -169,8 +170,8 @@ class AgentProtocol:
     async def _pass_on(
         self, exchange: socket.socket, channel: socket.socket, agent: Asker, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        """Let the process answer a request. If the process ends, cut the response off, because the process may have begun to
-        execute the request.
+        """Let the protocol process answer an HTTP request. If the process ends, cut the response off, because the process
+        may have begun to execute the request.
         """
         async with self._answered(channel, agent):
             with contextlib.suppress(OSError, ExchangeError):
@@ -178,16 +179,16 @@ class AgentProtocol:
 
     @contextlib.asynccontextmanager
     async def _answered(self, channel: socket.socket, agent: Asker) -> AsyncIterator[None]:
-        """Answer the process's requests on behalf of this agent during the block."""
+        """Answer, during the block, what the protocol process asks the daemon on behalf of this agent."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._answer, channel, agent)
             yield
             tasks.cancel_scope.cancel()
 
     async def _hand_over(self, message: Connection | Request, given: socket.socket) -> socket.socket:
-        """Pass an agent's connection or exchange to the process, and return our end of the agent's channel. If the process
-        ended before it took the agent, pass it to the next process. Raises TimeoutError or OSError if no process has taken the
-        agent.
+        """Pass an agent's connection or exchange (`given`) to the protocol process, and return our end of the agent's
+        channel. If the process ended before it took the agent, pass it to the next process. Raises TimeoutError or OSError
+        if no process has taken the agent.
         """
         with anyio.fail_after(WAIT_S):
             for _ in range(_TRIES):
@@ -199,7 +200,7 @@ class AgentProtocol:
         raise ConnectionError("the process that speaks with agents went away each time")
 
     async def _answer(self, channel: socket.socket, agent: Asker) -> None:
-        """Answer the process's requests on behalf of this agent until either side closes the channel."""
+        """Answer what the protocol process asks the daemon on behalf of this agent, until either side closes the channel."""
         from aileron.mcp.answering import answer_agent
         from aileron.mcp.calls import ToolCalls
 
@@ -237,8 +238,8 @@ class AgentProtocol:
         await self._answer(channel, agent)
 
     def _session_of(self, first: bytes) -> tuple[str, bytes]:
-        """Return the session of a connection that begins with `first`, and the bytes that were read and that the process still
-        needs.
+        """Return the session of a connection whose first bytes are `first`, and those of these bytes that the protocol
+        process still needs.
         """
         line, end, rest = first.partition(b"\n")
         token = _token_of(line, is_whole=bool(end))
@@ -252,7 +253,7 @@ class AgentProtocol:
     # the process
 
     async def _keep_running(self) -> None:
-        """Keep a process running while an agent needs one, until cancelled."""
+        """Keep the protocol process running while an agent needs it, until cancelled."""
         pause_s = PAUSE_S
         while True:
             await self._wait_wanted()
@@ -277,7 +278,7 @@ class AgentProtocol:
                 await self._forget_changed()
 
     async def _run_one(self) -> bool:
-        """Run a process from its start to its end. Return whether it ended because no agent needed it any longer."""
+        """Run a protocol process from its start to its end. Return whether it ended because no agent needed it any longer."""
         listed: object = None
         with contextlib.suppress(OSError):  # no thread for this check: agents are told of a change that may be none
             # Before an agent can list the actions: a change right after its list could go unnoticed otherwise.
@@ -294,7 +295,7 @@ class AgentProtocol:
             self._go_down()
 
     def _go_down(self) -> None:
-        """Mark the process as gone, so that later agents wait for the next process."""
+        """Mark the protocol process as gone, so that later agents wait for the next process."""
         self._process = None
         if self._up.is_set():
             self._up = anyio.Event()
@@ -309,7 +310,7 @@ class AgentProtocol:
         return is_done
 
     async def _ready(self) -> ProtocolProcess:
-        """Wait until a process serves, and return it."""
+        """Wait until a protocol process serves, and return it."""
         self._waiting += 1
         try:
             while (process := self._process) is None:
@@ -322,13 +323,15 @@ class AgentProtocol:
     # changes
 
     async def _look(self) -> tuple[object, frozenset[str]]:
-        """Return the result of `signature`, and the limited sessions (sessions.py). If either changes, the stored first answers
-        may be wrong.
+        """Return the result of `signature`, and the digests of the tokens of limited sessions (sessions.py). If either
+        changes, the stored answers to agents' first requests may be wrong.
         """
         return await in_thread(self._signature), self._sessions.limited()
 
     async def _tell_changes(self, process: ProtocolProcess, listed: object) -> None:
-        """Notify the agents of this process when the actions change from `listed`, and keep the stored answers up to date."""
+        """Notify the agents of this process when the actions differ from `listed`, and keep the stored answers to agents'
+        first requests up to date.
+        """
         kept: tuple[object, frozenset[str]] | None = None
         while True:
             with contextlib.suppress(OSError):  # no thread for this check; or process gone: see `wait_over`
@@ -342,8 +345,8 @@ class AgentProtocol:
             await anyio.sleep(LOOK_S)
 
     async def _forget_changed(self) -> None:
-        """Delete the stored first answers if the actions or the limited sessions have changed since they were written, or if
-        that cannot be checked, because without a process the daemon cannot make new ones.
+        """Delete the stored answers to agents' first requests if the actions or the limited sessions have changed since, or
+        if that cannot be checked, because without a protocol process the daemon cannot make new ones.
         """
         seen, self._seen = self._seen, None
         with contextlib.suppress(OSError):  # no thread for a check: they may be wrong
@@ -353,8 +356,8 @@ class AgentProtocol:
                 self._kept.unlink(missing_ok=True)
 
     async def _keep_answers(self, process: ProtocolProcess, limited: frozenset[str]) -> None:
-        """Write the first answers to agents to the file, at best effort. Without the file, agents have to wait until the next
-        daemon serves. Sessions in `limited` always wait, because their list of tools differs.
+        """Write the answers to agents' first requests to the file, at best effort. Without the file, agents have to wait
+        until the next daemon serves. Sessions in `limited` always wait, because their list of tools differs.
         """
         try:
             results = {
@@ -376,7 +379,7 @@ class AgentProtocol:
 
 
 async def _busy(scope: Scope, receive: Receive, send: Send) -> None:
-    """Respond that the daemon is busy. No process has seen the request, so nothing was executed."""
+    """Respond that the daemon is busy. No protocol process has seen the request, so nothing was executed."""
     problem = "agents cannot be served now; see `aileron daemon logs`"
     await drained(receive)
     await failure_answer(AileronError(FailureClass.BUSY, problem, retriable=True).failure)(scope, receive, send)
@@ -403,8 +406,8 @@ def action_files(directory: Path, state: Path) -> Callable[[], object]:
 
 
 def _write(path: Path, data: bytes) -> None:
-    """Write `data` to the file. If `data` is too long, write nothing and remove the earlier file. Raises AileronError if that
-    fails.
+    """Write `data`, the answers to agents' first requests, to the file. If `data` is too long, write nothing and remove the
+    earlier file. Raises AileronError if that fails.
     """
     if len(data) > MAX_KEPT_BYTES:
         path.unlink(missing_ok=True)
@@ -418,8 +421,9 @@ def _seen(name: str, facts: os.stat_result) -> tuple[str, int, int, int]:
 
 
 def _token_of(line: bytes, *, is_whole: bool) -> str | None:
-    """Return the token if the line is the relay's own notification, and an empty string if the notification has none. Return
-    None for any other line, which the protocol server then handles.
+    """Return the session token in a connection's first line if the line is the relay's own notification, and an empty
+    string if the notification has none or was not read completely (not `is_whole`). Return None for any other line, which
+    the protocol server then handles.
 
     A line that mentions a session and cannot be parsed counts as such a notification, so that a caller with a session never
     becomes `local`.

@@ -53,7 +53,7 @@ _log = logging.getLogger(__name__)
 
 
 class ProtocolProcess:
-    """The daemon's handle of the protocol process, which exists once the process serves."""
+    """The daemon's handle of the protocol process. It is created once the process serves."""
 
     def __init__(self, control: socket.socket, ready: Ready) -> None:
         self._control: Final = control
@@ -110,8 +110,8 @@ class ProtocolProcess:
 
 @contextlib.asynccontextmanager
 async def protocol_process(version: str, rest_s: float) -> AsyncIterator[ProtocolProcess]:
-    """Start the process, and end it after the block. The process reports that it is unused after `rest_s` seconds without an
-    agent. Raises OSError or MessageError if the process does not start correctly.
+    """Start the protocol process, and end it after the block. The process reports that it is unused after `rest_s` seconds
+    without an agent. Raises OSError or MessageError if the process does not start correctly.
     """
     ours, process = started(_execute)
     try:

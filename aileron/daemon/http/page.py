@@ -130,8 +130,8 @@ class PageService:
         return key
 
     def _file_of(self, key_id: str) -> Path:
-        """Return the path of the key's file, or of the staged file if a command that replaces the key ended before it moved the
-        file (keyfile.py).
+        """Return the path of the file with the approver's private key `key_id`: the staged file if a command that replaces
+        the key ended before it moved that file (keyfile.py).
         """
         new = keyfile.staged(self._file)
         with contextlib.suppress(AileronError):
@@ -144,14 +144,16 @@ class PageService:
         await self._base.audit.note(PageUnlocked(page=page, key_id=key_id, pid=process.pid, program=process.name[:64]))
 
     async def locked(self, page: str, why: daemon_port.Ended) -> None:
-        """Record that a page was locked, if possible."""
+        """Record that a page was locked. If recording fails, the failure is only logged."""
         try:
             await self._base.audit.note(PageLocked(page=page, reason=why))
         except AileronError as error:
             _log.warning("that a page was locked is not on record: %s", error)
 
     async def refused(self, what: Literal["unlock", "page"], why: daemon_port.Refused, key_id: str | None) -> None:
-        """Record that a page or an unlock was refused, if possible."""
+        """Record that a request for the page, or an attempt to unlock it, was refused. If recording fails, the failure is
+        only logged.
+        """
         try:
             await self._base.audit.refuse(None, what, why, SURFACE, key_id)
         except AileronError as error:
@@ -211,8 +213,8 @@ class PageService:
 
 @contextlib.contextmanager
 def _looked_up() -> Iterator[None]:
-    """Translate an OSError from reading /proc into a retriable AileronError (busy), because it is no evidence against a
-    process.
+    """Translate an OSError from reading /proc into a retriable AileronError (busy): such an error does not show that the
+    process is the wrong one.
     """
     try:
         yield

@@ -121,7 +121,7 @@ def _listeners(port: int) -> list[socket.socket]:
 
 
 def _listener(family: socket.AddressFamily, address: str, port: int) -> socket.socket | None:
-    """Return a listener on one address; None if this machine has no IPv6."""
+    """Return a listening socket on one address; None if this machine has no IPv6."""
     try:
         listener = socket.socket(family, socket.SOCK_STREAM)
     except OSError as error:

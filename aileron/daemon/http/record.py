@@ -19,7 +19,9 @@ __all__ = ["verified", "wait_events"]
 
 
 async def wait_events(ledger: Ledger, wanted: dict[str, str], wait_s: float = 0.0) -> list[JSONObject]:
-    """Return the events that match the filters. If there are none, wait up to `wait_s` seconds for matching events."""
+    """Return the events that match the filters in `wanted`. If there are none, wait up to `wait_s` seconds for matching
+    events.
+    """
     found = await query.events(ledger, wanted)
     with anyio.move_on_after(wait_s):
         while not found and wait_s:

@@ -59,7 +59,7 @@ def run_answer(answer: Outcome | Pending | Running, review: str) -> Response:
 
 
 def pending_answer(pending: Pending, review: str) -> PendingAnswer:
-    """Return the response body that says that a person must decide first."""
+    """Return the response body that says that a person must decide about a run first; `review` is the base URL of the pages."""
     return PendingAnswer(
         approval_id=pending.approval_id,
         audit_id=pending.run_id,

@@ -367,8 +367,8 @@ class Sessions:
         )
 
     def _check_first_cell(self, pid: int | None, ticks: int | None) -> None:
-        """Check that the process has no open cell session yet. Raises AileronError (invalid_request) if it has one, or
-        if there is no such process.
+        """Check that the process `pid`, whose start time is `ticks`, has no open cell session yet. Raises AileronError
+        (invalid_request) if it has one, or if there is no such process.
         """
         if ticks is None:
             raise AileronError(FailureClass.INVALID_REQUEST, f"process {pid}, which the cell is of, does not exist")
@@ -435,8 +435,8 @@ class Sessions:
         ]  # two sessions may have begun with one process
 
     def _above_new(self, opener: int | None) -> list[_Open]:
-        """Return the sessions in which the process `opener` opens a new session, according to its descent and to the token in
-        its environment. Reads /proc.
+        """Return the sessions within which the process `opener` opens a new session, according to its descent and to the
+        token in its environment. Reads /proc.
         """
         if opener is None:
             return []
@@ -654,7 +654,7 @@ def _check(agent: str, folder: str, for_s: int, only: Sequence[str]) -> None:
 
 
 def _checked_hosts(cell: CellFacts, pid: int | None, opener: int | None) -> tuple[str, ...]:
-    """Return the patterns of a cell's hosts in their canonical spelling, without duplicates. Raises AileronError
+    """Return the host patterns of a cell in their canonical spelling, without duplicates. Raises AileronError
     (invalid_request), also if the process `pid` is not the `opener` itself.
     """
     if pid is None or pid != opener:

@@ -45,13 +45,13 @@ session.
 """
 MAX_STRANGERS: Final = 32
 _RECORD_S: Final = 2.0
-"""Seconds to wait until the refusal of a caller is recorded. The caller gets the refusal in any case."""
+"""Seconds to wait until the refusal of a caller is recorded. The caller gets the refusal even if recording takes longer."""
 _ROUTE: Final = "CONNECT"
 _log = logging.getLogger(__name__)
 
 
 class TunnelsOnRecord:
-    """Records tunnels in the ledger. Implements the interface in aileron/egress/tunnel/journal.py."""
+    """Writer of tunnels' events to the ledger. Implements the interface in aileron/egress/tunnel/journal.py."""
 
     def __init__(self, audit: Audit, now_us: Callable[[], int]) -> None:
         self._audit = audit
@@ -84,8 +84,8 @@ class TunnelsOnRecord:
         )
 
     async def refused(self, session: str, destination: str, reason: str) -> None:
-        """Record that a destination was refused. When this returns, the event is on disk, or the refusal has been added to the
-        count of a later event.
+        """Record that a destination was refused. When this returns, the event is on disk, or the refusal is counted and
+        part of a later event.
         """
         await self._audit.tunnel_refused(session, destination, reason)
 

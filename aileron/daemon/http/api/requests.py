@@ -69,7 +69,9 @@ def _unreadable(body: bytes) -> str:
 
 
 def query_of(request: Request, *known: str) -> dict[str, str]:
-    """Return the query parameters. Raises AileronError (invalid_request) for an unknown key, or one that occurs twice."""
+    """Return the query parameters of a request. Raises AileronError (invalid_request) for a key that is not in `known`, or
+    one that occurs twice.
+    """
     found = request.query_params.multi_items()
     names = [name for name, _ in found]
     for name in names:
