@@ -193,8 +193,8 @@ class Credentials:
         return RevokedBinding(revoked=True, removed=str(binding_name), at_provider=at_provider)
 
     def reach_for(self, connector: str, name: BindingName) -> tuple[Reach, ConnectorManifest]:
-        """Return the reach for a binding of this name to `connector`, and the manifest of the newest version that needs such a
-        binding. Both are from the same reading of the store.
+        """Return the reach that a binding of this name to `connector` gets now, and the manifest of the newest version that
+        needs such a binding. Both are from the same reading of the store.
 
         Raises AileronError (not_found) if the connector needs no credential, (invalid_request) if it needs another kind. Reads
         files.
@@ -261,7 +261,9 @@ class Credentials:
 
 
 def parsed(parse: Callable[[str], _T], text: str) -> _T:
-    """Parse a name with `parse`. Raises AileronError (invalid_request) that says what is wrong with the name."""
+    """Return the value that `parse` makes from a text that a caller sent, such as a name. Raises AileronError
+    (invalid_request) that says what is wrong with the text.
+    """
     try:
         return parse(text)
     except ValueError as error:
@@ -298,8 +300,9 @@ def _widened(binding: Binding, manifest: ConnectorManifest) -> tuple[str, ...]:
 
 
 def _check_granted(binding: Binding, reach: Reach, secret: str | None) -> None:
-    """Check that a sign-in covers this reach, because only the provider can grant another application or more scopes. Raises
-    AileronError (binding_failed) if it does not, or if a stored `secret` is to replace its tokens.
+    """Check that the sign-in of `binding` covers this reach, because only the provider can grant another application or
+    more scopes. Raises AileronError (binding_failed) if it does not, or if `secret` names a stored secret that is to
+    replace the tokens.
     """
     if secret is not None:
         raise AileronError(

@@ -69,7 +69,7 @@ class _Turn(msgspec.Struct, eq=False):
 
 
 class SecretsInStores:
-    """Fetches secrets that are stored outside the vault. One instance per daemon."""
+    """Service that fetches secrets that are stored outside the vault. One instance per daemon."""
 
     def __init__(self, vault: Vault, fetcher: Fetcher, audit: Audit) -> None:
         self._vault: Final = vault
@@ -79,11 +79,13 @@ class SecretsInStores:
         """Secrets that are being fetched, by name. An entry is removed when no request waits for the secret."""
 
     def is_ready(self, use: CredentialUse | None, destination: HostPort) -> bool:
-        """Return whether a request can be sent without fetching a secret first. Returns quickly."""
+        """Return whether a request with this credential to this host can be sent without fetching a secret first. Returns
+        quickly.
+        """
         return not self._to_fetch(use, destination)
 
     async def ready(self, use: CredentialUse | None, destination: HostPort, deadline: float) -> None:
-        """Wait until all secrets that a request needs are known.
+        """Wait until all secrets are known that a request with this credential to this host needs.
 
         Raises AileronError as `Fetcher.fetch` does, and (binding_failed) if a value changed.
         """
@@ -115,8 +117,9 @@ class SecretsInStores:
             await self._fetched_once(name, None, anyio.current_time() + FETCH_S)
 
     async def pinned(self, reference: str, token: str | None) -> Elsewhere:
-        """Return where the secret of a reference is stored, including the program that will read it. Raises AileronError
-        (bad_input) for an invalid reference, (binding_failed) for a program that is not installed, (vault_locked).
+        """Return the place that `reference` names, including the program that will read the secret there; `token` names the
+        secret that the fetch needs. Raises AileronError (bad_input) for an invalid reference, (binding_failed) for a
+        program that is not installed, (vault_locked).
         """
         self._vault.check_unlocked()
         try:
@@ -126,8 +129,9 @@ class SecretsInStores:
         return await anyio.to_thread.run_sync(self._fetcher.pinned, parsed, token)
 
     async def found(self, name: str, elsewhere: Elsewhere) -> Secret:
-        """Fetch the current value of a secret from `elsewhere`, so that a person can approve it. Raises AileronError (not_found)
-        if the vault does not have the token that the fetch needs, (vault_locked), and as `ready` does.
+        """Fetch the current value of the secret `name` from `elsewhere`, so that a person can approve the value. Raises
+        AileronError (not_found) if the vault does not have the token that the fetch needs, (vault_locked), and as `ready`
+        does.
         """
         try:
             return await self._fetch(name, elsewhere, None, anyio.current_time() + FETCH_S)
@@ -215,6 +219,6 @@ def _for_connector(name: str, error: AileronError) -> AileronError:
 
 
 def _code(error: AileronError) -> str:
-    """Return the error's code from secret_stores/problems.py, or its failure class if it has none."""
+    """Return the error's code from secret_stores/problems.py, or the name of its failure class if it has no such code."""
     code = error.failure.details.get("code")
     return code if isinstance(code, str) and code in CODES else error.failure.failure_class.value

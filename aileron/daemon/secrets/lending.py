@@ -42,8 +42,8 @@ __all__ = ["Lending", "RenewalsOnRecord", "check_client"]
 
 
 class Lending:
-    """Lends secrets to egress. `renewals`, `minting` and some fetches of `elsewhere` themselves need egress, so they are
-    functions that are called only when a secret is lent.
+    """Service that lends secrets to egress. `renewals`, `minting` and some fetches of `elsewhere` themselves need egress,
+    so they are functions that are called only when a secret is lent.
     """
 
     def __init__(
@@ -65,8 +65,8 @@ class Lending:
         vault.tell_ends(self._forget)
 
     def send_own(self, settings: Settings) -> None:
-        """Tell the vault which secrets the daemon itself sends with these settings, and where. This must be called when the
-        settings change, and not when a secret is lent: the vault remembers until when a former secret could be sent.
+        """Tell the vault which secrets the daemon itself sends with these settings, and where. Call this when the settings
+        change, not when a secret is lent, because the vault records until when each former secret could be sent.
         """
         self._vault.send_also(_own(settings))
 
@@ -97,7 +97,7 @@ class Lending:
 
     @contextlib.contextmanager
     def lend(self, use: CredentialUse) -> Iterator[LentCredential]:
-        """Lend a credential for one request. Raises AileronError as VaultLender.lend and Minting.token do."""
+        """Lend the credential of a binding for one request. Raises AileronError as VaultLender.lend and Minting.token do."""
         if (minting := self._minting_of(use)) is not None:
             credential = self._credential(use)
             yield LentCredential(use.need.kind, minting.token(credential), stored=credential.stored)
@@ -108,8 +108,8 @@ class Lending:
             yield LentCredential(loan.kind, secret, loan.username, loan.details, stored=loan.stored)
 
     def needles(self, destination: HostPort) -> Needles:
-        """Return the secrets to search the responses of a host for, as egress.inject.Lender describes. Renewed access tokens that
-        are not in the vault yet are searched for in the responses of every host.
+        """Return search patterns of the secrets that a host's responses are searched for, as egress.inject.Lender
+        describes. Renewed access tokens that are not in the vault yet are searched for in the responses of every host.
         """
         known = self._vault.sendables(str(destination))
         renewals = self._renewals()
@@ -168,7 +168,9 @@ class Lending:
         return tuple(token for name, token in tokens if name in reached)
 
     def _forget(self) -> None:
-        """Forget tokens that have lost their binding, after the vault was locked or changed. Can be called in any thread."""
+        """Forget obtained tokens: all of them if the vault is locked, otherwise those whose binding has ended or changed.
+        Can be called in any thread.
+        """
         minting = self._minting()
         if minting is None:
             return
@@ -202,7 +204,9 @@ def _maybe_client(binding: Binding, secret: Secret, stored: Stored) -> ClientCre
 
 
 def _lent_of(sendable: Sendable) -> tuple[LentCredential, ...]:
-    """Return a secret as all the credentials in which its bytes are sent; an `oauth2_client` secret is sent in parts."""
+    """Return all forms in which the bytes of a stored secret are sent, each as a credential; an `oauth2_client` secret is
+    sent in parts.
+    """
     if sendable.kind != "oauth2_client":
         return (LentCredential(sendable.kind, sendable.secret, sendable.username),)
     return tuple(LentCredential(sendable.kind, part) for part in sent_parts(sendable.secret, sendable.username))
@@ -225,7 +229,7 @@ def _own(settings: Settings) -> list[Own]:
 
 
 class RenewalsOnRecord:
-    """Records in the audit trail the renewals of tokens that oauth/ makes."""
+    """Writer of audit events about the token renewals that oauth/ makes."""
 
     def __init__(self, audit: Audit) -> None:
         self._audit = audit

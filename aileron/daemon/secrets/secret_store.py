@@ -136,7 +136,9 @@ class SecretStore:
         )
 
     async def _used_by(self, name: str) -> tuple[str, ...]:
-        """Return the names of the bindings, including bindings in waiting questions, and of the settings that name the secret."""
+        """Return the names of the bindings that use the secret, including bindings in waiting questions, and of the
+        settings that name it.
+        """
         bindings = {str(binding.name) for binding in self._base.vault.bindings() if binding.secret == name}
         waiting = (subject for _, subject in await self._base.audit.open_consents())
         bindings |= {

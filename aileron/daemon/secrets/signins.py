@@ -205,8 +205,8 @@ class SignIns:
         return attempt.told()
 
     async def _carry_on(self, attempt: _One, provider: OAuth2Provider) -> None:
-        """Run a sign-in from the address that the person must visit to the binding. However that ends, record the end and set
-        the final status.
+        """Run a sign-in, from the request for the address that the person must visit to the stored binding. However it
+        ends, record the end and set the final status.
         """
         granted: GrantedTokens | None = None
         try:
@@ -242,7 +242,9 @@ class SignIns:
         attempt.over.set()
 
     async def _keep(self, attempt: _One, granted: GrantedTokens) -> BindingEntry | ConsentAnswer:
-        """Bind the provider's tokens. If a person must approve that first, store them in memory and ask."""
+        """Bind the tokens that the provider granted. If a person must approve the binding first, hold the tokens in memory
+        and ask.
+        """
         async with self._base.changing:
             # Check again: the person was at the provider for minutes.
             self._check_free(attempt.name, attempt.connector, replace=attempt.replaces)

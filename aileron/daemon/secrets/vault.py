@@ -245,8 +245,8 @@ class VaultService:
         return found
 
     async def take_back(self, approval_id: str, until: float) -> None:
-        """Invalidate a signed approval, which could be used until `until`. While the vault is locked, remember this until the
-        vault can be written.
+        """Invalidate the signed decision about the question `approval_id`, which could be used until `until`. While the
+        vault is locked, remember this until the vault can be written.
         """
         if self._vault.is_locked:
             self._taken_back[approval_id] = until
@@ -267,7 +267,9 @@ class VaultService:
             tasks.start_soon(self._lock_when_idle)
 
     async def note_change(self) -> None:
-        """Record the vault's generation, unless it is already recorded. Raises AileronError if the ledger cannot be written."""
+        """Record the vault's generation in the ledger, unless it is already recorded. Raises AileronError if the ledger
+        cannot be written.
+        """
         seen = self._vault.seen
         if seen is None:
             return
@@ -399,7 +401,7 @@ class VaultService:
 
     @contextlib.asynccontextmanager
     async def _recording_failure(self) -> AsyncIterator[None]:
-        """Record the failure class if the block's attempt to open the vault, or to prove the passphrase, fails."""
+        """Record the failure class if the block, an attempt to open the vault or to prove the passphrase, fails."""
         try:
             yield
         except AileronError as error:
