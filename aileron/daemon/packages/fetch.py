@@ -125,7 +125,9 @@ class _Job:
         self.over: Final = anyio.Event()
 
     def noting(self, name: str) -> Callable[[int, int | None], None]:
-        """Return a function that records the progress of the download of `name`: the bytes received, and the total or None."""
+        """Return a function that stores the progress of the download of `name` in this job: the bytes received, and the
+        total or None.
+        """
 
         def note(done: int, total: int | None) -> None:
             self.progress[name] = (done, total)
@@ -333,7 +335,9 @@ class FetchJobs:
     async def _fetch_connector(
         self, job: _Job, wanted: ArtifactRequest, pinned: str | None, on_conflict: OnConflict = "refuse"
     ) -> None:
-        """Fetch a connector into staging. Raises AileronError (hash_mismatch) if the fetched bytes do not match the pin."""
+        """Fetch a connector into staging. Raises AileronError (hash_mismatch) if the fetched bytes do not have the hash
+        `pinned`, if given.
+        """
         trust = await in_thread(self._finding.trust)
         if len(job.connectors) >= MAX_CONNECTORS:
             raise AileronError(FailureClass.BUSY, f"more than {MAX_CONNECTORS} connectors are to be fetched at once")
@@ -447,8 +451,8 @@ class FetchJobs:
         return artifact.action
 
     async def _base_of(self, job: _Job, now: ArtifactRequest, trust: Trust) -> str | None:
-        """Return the text of the published file that the installed action was made from. None if that file is no longer
-        available; the user's edits are then not merged.
+        """Return the text of the published file `now`, from which the installed action was made. None if that file is no
+        longer available; the user's edits are then not merged.
         """
         kept = await in_thread(self._base.published.maybe_get, str(now))
         if kept is not None:
@@ -474,7 +478,9 @@ class FetchJobs:
     # Earlier installations
 
     async def _check_not_moved(self, wanted: ArtifactRequest, pin_hash: str) -> None:
-        """Check that the version's bytes are the same as when it was installed before. Raises AileronError (hash_mismatch)."""
+        """Check that the version `wanted`, if it was installed before, had the hash `pin_hash` then too. Raises
+        AileronError (hash_mismatch) if its forge now has other bytes.
+        """
         earlier = EventFilter(connector=str(wanted.name), limit=MAX_ROWS)
         for row in await self._base.ledger.read(lambda look: look.events_of(events.ConnectorInstalled, earlier)):
             if row.event.source == str(wanted) and row.event.hash != pin_hash:
@@ -555,8 +561,9 @@ class FetchJobs:
         return {entry.hash for entry in entries if entry.pin is not None and self._finding.is_installed(entry.pin)}
 
     def _resolve_conflicts(self, job: _Job, text: str) -> None:
-        """Use the text that a person made from an update. Raises AileronError if the text is not an action file, or has another
-        name or source.
+        """Use `text`, which a person made from the update of an action, as the file that the job installs. Raises
+        AileronError if the text is not an action file, has another name or source, or is pinned to a connector that is
+        neither installed nor fetched.
         """
         if job.action is None:
             raise AileronError(FailureClass.INVALID_REQUEST, f"{job.id} fetched no action", boundary=Boundary.USER)

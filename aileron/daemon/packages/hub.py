@@ -100,8 +100,8 @@ class HubSearch:
         )
 
     async def _about(self, name: Fqn, kind: Kind, published: Published) -> About:
-        """Return the description from the manifest or action file of this version, after checking that the file matches the
-        request.
+        """Return the description from the manifest or action file of this version, after checking that the Hub returned the
+        file of exactly this version.
         """
         file, data = await self._hub.document(name, published.version, kind)
         try:
@@ -163,8 +163,8 @@ def _published(index: Index, name: Fqn, version: str | None, hub: str) -> tuple[
 
 
 def _read(file: str, data: bytes, name: Fqn, kind: Kind, published: Published) -> About:
-    """Return the description that a manifest or action file has of itself. Raises ValueError if the file is not of this version,
-    and AileronError as its parser does.
+    """Return the description that a manifest or action file has of itself. Raises ValueError if the file does not belong to
+    this version, and AileronError as its parser does.
     """
     if kind == "connector":
         manifest = parse_connector_manifest(data, file=file)

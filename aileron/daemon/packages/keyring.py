@@ -42,7 +42,7 @@ _MAX_SAID: Final = 300
 
 
 class Forges:
-    """Clients for the forges (GitHub, GitLab) and the Hub, at the addresses from the settings. One instance per daemon."""
+    """The clients of the forges (GitHub, GitLab) and of the Hub, at the addresses from the settings. One instance per daemon."""
 
     def __init__(self, web: ForgeWeb, settings: LiveSettings, vault: Vault) -> None:
         self._web = web
@@ -100,8 +100,8 @@ class PublisherKeys:
         ]
 
     async def look(self, authority: str) -> PublishedKey:
-        """Return the key that a repository publishes, and whether it is trusted already. Raises AileronError as
-        Forge.publisher_key does.
+        """Return the key that the repository of `authority` publishes, and whether it is trusted already. Raises
+        AileronError as Forge.publisher_key does.
         """
         whose = _authority(authority)
         if whose.is_owner:

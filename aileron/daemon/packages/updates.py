@@ -90,7 +90,8 @@ class Updates:
         return [_facts(entry) for entry in await anyio.to_thread.run_sync(self._base.connectors.verify)]
 
     async def remove_unused(self, *, dry_run: bool) -> list[ConnectorEntry]:
-        """Remove the connectors that are unused, and return them. With `dry_run`, only return them.
+        """Remove the connectors that no action file, question or run is pinned to, and return them. With `dry_run`, only
+        return them.
 
         Raises AileronError (invalid_request) if an action file is broken.
         """
