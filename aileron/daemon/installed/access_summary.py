@@ -89,8 +89,8 @@ def binding_consent(
     replaces: bool = False,
     commitment: str | None = None,
 ) -> BindingConsent:
-    """Return the consent that a person is asked for a binding with this reach. `elsewhere` says where its secret is kept, if that
-    is not the vault.
+    """Return the consent that a person is asked to give to a binding with this reach. `elsewhere` says where its secret is
+    kept, if that is not the vault.
     """
     return BindingConsent(
         name=str(binding.name),

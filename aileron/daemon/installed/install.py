@@ -89,7 +89,9 @@ class _Journal(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
 
 class Installer:
-    """Installs connectors and actions. One instance per daemon. The caller ensures that only one change is made at a time."""
+    """Service that installs connectors and actions. One instance per daemon. The caller ensures that only one change is
+    made at a time.
+    """
 
     def __init__(self, base: Foundation) -> None:
         self._base = base
@@ -242,8 +244,8 @@ class Installer:
 
 
 def _has_happened(event: _Noted, there: Collection[str]) -> bool:
-    """Return whether the change that a connector event describes has happened. Return True for other events, because the caller
-    has already checked the action file.
+    """Return whether the change that a connector event describes has happened; `there` are the hashes of the connectors in
+    the store. Return True for other events, because the caller has already checked the action file.
     """
     match event:
         case events.ConnectorInstalled():

@@ -33,8 +33,8 @@ __all__ = ["ArtifactVerifier", "is_path"]
 
 
 class ArtifactVerifier:
-    """Checks that artifacts are as the questions about them describe. One instance per daemon. `trust` returns the publishers'
-    keys that are trusted now, `is_installed` whether a person approved an installed connector.
+    """Service that checks that artifacts are as the questions about them describe. One instance per daemon. `trust` returns
+    the publishers' keys that are trusted now, `is_installed` whether a person approved an installed connector.
     """
 
     def __init__(
@@ -67,8 +67,8 @@ class ArtifactVerifier:
         return FoundConnector(artifact, str(wanted), on_conflict)
 
     def agreed(self, subject: ConnectorConsent) -> FoundConnector:
-        """Return the connector that a question is about, after checking it again. Raises AileronError (hash_mismatch) if the
-        connector differs from the question's description.
+        """Return the connector that the question `subject` is about, after reading and checking its archive again. Raises
+        AileronError (hash_mismatch) if the connector differs from the question's description.
         """
         on_conflict = msgspec.convert(subject.on_conflict, OnConflict)
         if is_path(subject.source):
