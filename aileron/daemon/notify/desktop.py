@@ -36,7 +36,7 @@ from aileron.daemon.notify.notices import Asked, Describe, NotifyTiming
 __all__ = ["HANDFUL", "MAX_OPEN", "Desktop"]
 
 HANDFUL: Final = 5
-"""Maximum number of notices that are shown one by one in a round: as many as a person reads."""
+"""Maximum number of notices of questions that are shown one by one in a round of one minute: as many as a person reads."""
 MAX_OPEN: Final = 8
 """Maximum number of notifications that wait for a press of their button. Each takes a process of some 5 MiB. Further
 notifications have no button.
@@ -122,7 +122,7 @@ class Desktop:
         return cls(program, _some_of(environment, _PASSED_ON), pace, describe, _opener_in(environment))
 
     def asked(self, asked: Asked) -> None:
-        """Show the question soon, or only count it if too many questions arrive."""
+        """Show a notification of the question soon, or only count the question if too many arrive."""
         if len(self._waiting) < HANDFUL:
             self._waiting.append(asked)
         else:
@@ -130,7 +130,7 @@ class Desktop:
         self._some.set()
 
     async def serve(self) -> None:
-        """Show and count questions, round after round. Runs until cancelled."""
+        """Show notifications of questions, or of their number, in one round per minute. Runs until cancelled."""
         async with anyio.create_task_group() as buttons:
             while True:
                 await self._some.wait()
@@ -220,8 +220,8 @@ class Desktop:
         self._note(problem)
 
     async def _run(self, arguments: list[str], most_s: float) -> _Ended:
-        """Run notify-send once, and end it after at most `most_s` seconds. Its output is truncated. Raises OSError if it cannot
-        be started.
+        """Run notify-send once, and end it after at most `most_s` seconds. Return its truncated output and its exit status.
+        Raises OSError if it cannot be started.
         """
         status: int | None = None
         said: dict[str, bytes] = {"out": b"", "err": b""}

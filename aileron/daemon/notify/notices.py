@@ -39,7 +39,7 @@ _MARKUP: Final = re.compile(r"[\\<>&]")
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """A question to a person that waits. `name` is the action's name, or for a consent the name of its subject."""
+    """A waiting question to a person. `name` is the action's name, or for a consent the name of its subject."""
 
     approval_id: str
     name: str
@@ -140,8 +140,8 @@ def _shown(text: str) -> str:
 
 
 def _sentence(entry: ApprovalEntry) -> str:
-    """Return the agent's sentence about a run; empty for a consent, whose sentence is not from an agent and whose name is
-    already in the title.
+    """Return the agent's sentence about the run; empty for a consent, whose sentence is not from an agent and whose name is
+    already in the notice's title.
     """
     return _said(entry.headline) if entry.kind == ConsentKind.ACTION and entry.headline else ""
 

@@ -50,8 +50,8 @@ _log = logging.getLogger(__name__)
 
 
 class Notifier:
-    """Notifies a person of waiting questions, on all configured channels. One instance per daemon. Create and use it in the event
-    loop.
+    """Service that notifies a person of waiting questions, on all configured channels. One instance per daemon. Create and
+    use it in the event loop.
     """
 
     def __init__(
@@ -138,7 +138,9 @@ class Notifier:
                 self._tell(heapq.heappop(self._due)[2])  # the channel checks whether it still waits
 
     async def _plan(self, asked: Asked) -> None:
-        """Plan the reminder of a question, unless the question expires soon after it was asked."""
+        """Plan the reminder of a question, unless the question expires soon after it was asked or too many reminders are
+        planned.
+        """
         notice = await self._describe(asked)
         if notice is None or notice.expires_at_s is None or len(self._due) >= MAX_REMINDERS:
             return

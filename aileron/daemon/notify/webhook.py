@@ -132,7 +132,9 @@ class Webhook:
             self._say_once(f"old: {why}", f"what waited over {self._pace.keep_s:g} s is dropped: {why}")
 
     async def _is_told(self, notice: Notice) -> bool:
-        """Send a notice. Return True if the notice was sent or given up, False if it must wait because the vault is locked."""
+        """Try to send a notice. Return True if the notice was sent or given up, False if it must wait because the vault is
+        locked.
+        """
         problem = ""
         for pause_s in (*self._pace.backoff_s, None):
             try:
