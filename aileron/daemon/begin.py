@@ -82,8 +82,8 @@ def begin(home: Home, tell: Callable[[str], None]) -> int:
 
 
 def _be_the_daemon(home: Home, tell: Callable[[str], None]) -> None:
-    """Run the daemon. Modules are imported only when needed, so that only this module's top-level imports delay the template's
-    process.
+    """Run the daemon, and call `tell` as `begin` does. Modules are imported only when needed, so that only this module's
+    top-level imports delay the template's process.
     """
     with contextlib.ExitStack() as undo:
         process = _maybe_executed()
@@ -127,8 +127,8 @@ def _settings(home: Home) -> tuple[Settings, Settings]:
 
 
 def _told(settings: Settings, process: Begun | None) -> tuple[PythonRuntime, Starting]:
-    """Start the template with its runtime and its sandbox mode. Return the runtime and the starting template. Raises
-    JailUnavailable if the template cannot run.
+    """Give the template its runtime and its sandbox mode, in the already started `process` or, if that is None, in a new
+    one. Return the runtime and the starting template. Raises JailUnavailable if the template cannot run.
     """
     from aileron.daemon.runtime import connector_runtime
     from aileron_sandbox.jail import Template

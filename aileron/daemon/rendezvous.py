@@ -49,8 +49,8 @@ class AlreadyRunning(Exception):
 
 @contextlib.contextmanager
 def hold(home: Home, facts: dict[str, object]) -> Iterator[None]:
-    """Hold the home's lock during the block, which makes this process the home's daemon. Raises AlreadyRunning if another
-    process holds it.
+    """Hold the home's lock during the block, which makes this process the home's daemon. `facts`, such as the daemon's
+    version, are written to `daemon.json` for clients. Raises AlreadyRunning if another process holds the lock.
     """
     for directory in (home.path, home.run, home.logs):
         _make(directory)
@@ -114,7 +114,7 @@ def _listen(path: Path) -> socket.socket:
 
 
 def refuse_all(listeners: HomeListeners, error: Exception) -> None:
-    """Send the error as a response to every client that waits at a socket of the home, without an HTTP server."""
+    """Send `error` as the response to every client that waits at a socket of the home, without an HTTP server."""
     failure = (
         error.failure if isinstance(error, AileronError) else AileronError(FailureClass.INTERNAL_ERROR, _BUG).failure
     )

@@ -71,7 +71,7 @@ class _Entry:
 
 
 class Runner:
-    """Starts runs, each as a task in `tasks`, and lets callers wait for them. `tasks` must outlive every caller."""
+    """Service that starts runs, each as a task in `tasks`, and lets callers wait for them. `tasks` must outlive every caller."""
 
     def __init__(self, spine: Spine, tasks: TaskGroup, watch: Watch) -> None:
         self._spine = spine
@@ -119,7 +119,7 @@ class Runner:
         return {**plan.to_json(), "digest": plan.digest}
 
     async def resume(self, approval_id: str) -> AileronError | None:
-        """Start an approved run. Return the reason if the run cannot begin yet or there is nothing to start; otherwise None."""
+        """Start an approved run. Return the reason if the run cannot begin yet or there is none to start; otherwise None."""
         try:
             entry = await self._begun(approval_id)
         except AileronError as error:
