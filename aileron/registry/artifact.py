@@ -67,8 +67,8 @@ class Trust(msgspec.Struct, frozen=True, kw_only=True):
     keyring: Keyring = Keyring()
     require_signature: bool = False
     public_forges: frozenset[str] = frozenset()
-    """Schemes that mean the public forge, as `sigstore.public_forges` returns them: only the workflows of public forges can
-    sign.
+    """Schemes (`github`, `gitlab`) whose server is the public one, as `sigstore.public_forges` returns them: only
+    workflows on public servers can sign.
     """
 
 

@@ -181,7 +181,9 @@ def _with_hosts(data: bytes, path: Path, hosts: Sequence[HostPort]) -> bytes:
 
 
 def _with_region(data: bytes, path: Path, region: str | None) -> bytes:
-    """Replace the region's placeholder. Call this before hosts are bound: a region's placeholder looks like that of a host."""
+    """Return the manifest `data` with `region` in place of the region's placeholder. Call this before hosts are bound,
+    because their placeholder looks the same.
+    """
     if region is not None:
         place = PlaceholderSite("region", UNBOUND_BUILD, fix="--region")
         return bind(data, str(path), place, region, Boundary.CONNECTOR_MANIFEST)
@@ -191,14 +193,18 @@ def _with_region(data: bytes, path: Path, region: str | None) -> bytes:
 
 
 def _is_region_unbound(data: bytes, path: Path) -> bool:
-    """Return whether the parsed manifest still has the region's placeholder; prose may name the placeholder too."""
+    """Return whether the manifest's key `region` still has the placeholder. Comments may contain the placeholder's text
+    too.
+    """
     if UNBOUND_BUILD.encode() not in data:
         return False
     return made_up_region(parse_connector_manifest(data, file=str(path), allow_unbound=True)) is not None
 
 
 def made_up_region(manifest: ConnectorManifest) -> str | None:
-    """Return a region for uses where no signature is checked, if the source has the region's placeholder; otherwise None."""
+    """Return a region for builds whose signatures no service checks, such as tests, if the manifest has the region's
+    placeholder; otherwise None.
+    """
     need = manifest.credential
     return "us-east-1" if need is not None and need.aws and need.aws.region == UNBOUND_BUILD else None
 
@@ -218,7 +224,9 @@ def made_up_logins(manifest: bytes) -> tuple[LoginTarget, ...]:
 
 
 def _with_logins(data: bytes, path: Path, logins: Sequence[LoginTarget]) -> bytes:
-    """Replace each placeholder of a login by those of `logins` that have its protocol."""
+    """Return the manifest `data` with each login placeholder replaced by those of `logins` that have the placeholder's
+    protocol.
+    """
     protocols = dict.fromkeys(login.protocol for login in logins)
     unbound = [found.decode() for found in _UNBOUND_LOGIN.findall(data)]
     if not unbound:
@@ -242,8 +250,8 @@ def _with_logins(data: bytes, path: Path, logins: Sequence[LoginTarget]) -> byte
 
 
 def _with_operations(data: bytes, path: Path, sources: dict[str, bytes]) -> bytes:
-    """Return the manifest with the operations of the sources, unless the manifest states them itself or they cannot
-    be determined.
+    """Return the manifest with the operations that the sources declare, unless the manifest lists operations itself or
+    those of the sources cannot be determined.
 
     In either case, a login that the sources state for an operation must also be the manifest's.
     """
@@ -270,7 +278,7 @@ def _with_operations(data: bytes, path: Path, sources: dict[str, bytes]) -> byte
 
 
 def _with_version(data: bytes, path: Path, version: str) -> bytes:
-    """Return the manifest with this version in place of the placeholder.
+    """Return the manifest with `version` in place of the version's placeholder.
 
     A manifest without the placeholder must state this version.
     """
@@ -291,7 +299,9 @@ def _with_application(data: bytes, path: Path, application: Application) -> byte
 
 
 def _with_value(data: bytes, path: Path, key: str, value: bytes) -> bytes:
-    """Replace the placeholder of `key` by `value` as a string. Key and placeholder are on one line."""
+    """Return the manifest with the string `value` in place of the placeholder of `key`. Key and placeholder are on one
+    line.
+    """
     if _CLIENT.fullmatch(value) is None:
         raise _refused(path, f"the {key} to bind is empty, longer than 512 characters or not printable ASCII")
     option = f"--{key.replace('_', '-')}{'-file' if key == 'client_secret' else ''}"

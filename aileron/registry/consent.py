@@ -129,7 +129,7 @@ def _differences(before: ConnectorManifest, after: ConnectorManifest) -> Iterato
 
 
 def _provider(before: OAuth2Provider | None, after: OAuth2Provider | None) -> Iterator[Change]:
-    """Yield changes to the sign-in: addresses, application and scopes."""
+    """Yield the changes between two versions of a manifest's sign-in: addresses, application and scopes."""
     if before is None or after is None:
         return  # the change of the credential's kind says so
     yield from _scopes(before.scopes, after.scopes)
@@ -148,13 +148,15 @@ def _provider(before: OAuth2Provider | None, after: OAuth2Provider | None) -> It
 
 
 def _grant_scopes(before: CredentialNeed | None, after: CredentialNeed | None) -> Iterator[Change]:
-    """Yield changes to the scopes of tokens that are obtained without a person."""
+    """Yield the changes between two versions of the scopes of tokens that are obtained without a person."""
     if before is not None and after is not None and before.token is not UNSET and after.token is not UNSET:
         yield from _scopes(before.token.scopes, after.token.scopes)
 
 
 def _scopes(before: tuple[str, ...], after: tuple[str, ...]) -> Iterator[Change]:
-    """Yield changes to scopes. Removing all scopes widens, because the provider then decides (RFC 6749, section 3.3)."""
+    """Yield the changes between two lists of scopes. Removing all scopes widens, because the provider then decides (RFC
+    6749, section 3.3).
+    """
     if before and not after:
         yield Change.of("scopes", ", ".join(sorted(before)), "none: the provider decides", widens=True)
     else:

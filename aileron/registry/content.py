@@ -102,7 +102,7 @@ class Opened:
         self._is_open = True
 
     def close(self) -> None:
-        """Close the descriptor; later calls do nothing."""
+        """Close the descriptor of the sealed program; later calls do nothing."""
         if self._is_open:
             self._is_open = False
             os.close(self.program_fd)
@@ -131,7 +131,7 @@ class _Meta(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class _Entry(NamedTuple):
-    """The checked parts of an entry. Their hash is the name of the entry's directory."""
+    """The content of a store entry, read and verified. Its hash is the name of the entry's directory."""
 
     connector: bytes
     manifest_bytes: bytes
@@ -140,7 +140,7 @@ class _Entry(NamedTuple):
 
 
 class _Known(NamedTuple):
-    """The result of a verification, and the stamp of the verified files."""
+    """The manifest and program kind of an entry that was verified, and the stamp of its files at that time."""
 
     stamp: Stamp
     manifest: ConnectorManifest
@@ -296,7 +296,7 @@ class ContentStore:
         return found
 
     def _absent(self, pin: ConnectorPin) -> AileronError:
-        """Return the error for a missing pin.
+        """Return the error that no connector with this pin is installed.
 
         If the version is installed with other bytes, the error is hash_mismatch: this is how a moved tag or a tampered pin
         shows.
@@ -339,7 +339,7 @@ class ContentStore:
                 self._kept.popitem(last=False)
 
     def _has(self, entry: Path, manifest: bytes) -> bool:
-        """Return whether `entry` is stored, intact, with this manifest.
+        """Return whether the store has `entry`, a directory, intact and with this manifest.
 
         Raises AileronError(hash_mismatch) if the entry has the same bytes, but another boundary between program and manifest.
         """
@@ -378,7 +378,7 @@ class ContentStore:
 
 
 def _stage(staged: Path, connector: bytes, manifest: bytes) -> None:
-    """Write a complete entry and flush it, in a place where no reader looks for entries."""
+    """Write a complete entry to `staged`, a directory where no reader looks for entries, and flush it to disk."""
     staged.mkdir(mode=0o700)
     meta = msgspec.json.encode(_Meta(connector_bytes=len(connector), manifest_bytes=len(manifest)))
     with files.open_directory(staged, files.OTHERS_MAY_WRITE) as directory:

@@ -132,7 +132,7 @@ def _busy(site: Path) -> AileronError:
 
 
 def _write(reading: HubReading, index: bytes, site: int) -> Done:
-    """Write every file that is missing or differs; write the index last."""
+    """Write each file of the Hub that `site` lacks or that differs there, the index last, and return the counts."""
     written = sum(_put(site, place, data) for place, data in _contents(reading))
     written += _put(site, (INDEX,), index)
     names = {found.wanted.name for found in reading.found.values()}

@@ -110,7 +110,9 @@ class HubReading:
         self._published: set[str] = set()
 
     def read(self) -> None:
-        """Read keys before archives, and published files before new ones."""
+        """Read all archives and keys into `found`, `keys` and `wrong`: keys before archives, and published files before
+        new ones.
+        """
         there, new = self._files_of(self._site), self._files_of(self._directory, but=self._site)
         if len(there) + len(new) > _MAX_FILES:
             self._note(self._directory, f"more than {_MAX_FILES} archives and keys: split them into two Hubs")
@@ -124,7 +126,7 @@ class HubReading:
         self._check_together()
 
     def index(self) -> bytes:
-        """Return the index of all archives; note problems of the index itself."""
+        """Return the index of all archives as bytes; record what is wrong with the index in `wrong`."""
         by_name: dict[Fqn, list[FoundArchive]] = defaultdict(list)
         for found in self.found.values():
             by_name[found.wanted.name].append(found)
@@ -290,7 +292,7 @@ class HubReading:
         )
 
     def _wanted_of(self, members: dict[str, bytes], kind: Kind, file: Path) -> ArtifactRequest:
-        """Return the name and version that an archive itself states."""
+        """Return the name and version that an archive's own manifest or action file states."""
         if kind == "connector":
             manifest = parse_connector_manifest(members[MANIFEST], file=f"{file}:{MANIFEST}")
             return ArtifactRequest(manifest.name, manifest.version)
@@ -304,7 +306,8 @@ class HubReading:
         return ArtifactRequest.parse(source)
 
     def _trust_in(self, wanted: ArtifactRequest, members: dict[str, bytes], *, is_new: bool) -> Trust:
-        """Return a `Trust` in only the key that signed the archive; an empty `Trust` for an unsigned archive.
+        """Return a `Trust` in only that key of the artifact's repository with which the archive is signed; an empty
+        `Trust` for an unsigned archive.
 
         Raises ValueError if the repository is not allowed to sign with that key.
         """
@@ -351,7 +354,9 @@ class HubReading:
         self._check_spelling()
 
     def _check_requirements(self, found: FoundArchive) -> None:
-        """Note each required connector of this Hub that is missing, or whose pin differs from the one in the action."""
+        """Record a problem for each connector on this Hub that an action requires, if it is missing or its pin differs
+        from the one in the action.
+        """
         for needed, pin in found.requires.items():
             if not needed.startswith("hub://"):
                 continue
@@ -363,7 +368,9 @@ class HubReading:
                 self._note(found.file, problem)
 
     def _check_tools(self, names: Iterable[FoundArchive]) -> None:
-        """Note actions of one repository that cannot be installed together, because they have the same tool name."""
+        """Record a problem for actions of one repository that cannot be installed together, because they have the same
+        tool name.
+        """
         tools: dict[tuple[Authority, str], FoundArchive] = {}
         for found in names:
             if found.kind == "action":
@@ -377,8 +384,8 @@ class HubReading:
                     self._note(found.file, problem)
 
     def _check_spelling(self) -> None:
-        """Note parts of paths that differ only by the case of their letters: some file systems, and most readers, see
-        them as the same.
+        """Record a problem for parts of paths that differ only by the case of their letters: some file systems, and
+        most readers, see them as the same.
         """
         seen: dict[tuple[str, ...], tuple[str, ...]] = {}
         places = [((*wanted.name.path, wanted.version), found.file) for wanted, found in self.found.items()]
@@ -393,7 +400,7 @@ class HubReading:
 
 
 def _check_parts(name: Fqn) -> None:
-    """Raise ValueError if a part of the name is reserved for another file of the Hub."""
+    """Raise ValueError if a segment of an artifact's name is reserved for a file or folder that the Hub has at this place."""
     for part in name.path:
         if part.casefold() in _TAKEN:
             raise ValueError(f"{name}: {part!r} is reserved for a file that every Hub has")

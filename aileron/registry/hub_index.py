@@ -173,7 +173,7 @@ def about_action(action: ActionFile) -> About:
 
 
 def entry_of(name: Fqn, kind: Kind, published: Sequence[Published], about: Callable[[str], About]) -> Entry:
-    """Return the entry of a name with at least one version; `about` describes each version.
+    """Return the index entry of a name with at least one published version; `about` returns the description of a version.
 
     Raises ValueError for too many versions.
     """
@@ -185,7 +185,7 @@ def entry_of(name: Fqn, kind: Kind, published: Sequence[Published], about: Calla
 
 
 def encoded(entries: Iterable[Entry]) -> bytes:
-    """Return the bytes of the index file. The same entries give the same bytes; each is on a line of its own, so that
+    """Return the bytes of the index file. The same entries give the same bytes; each entry is on its own line, so that
     files can be compared.
 
     Raises ValueError if the entries exceed the index's limits.

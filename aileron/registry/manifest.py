@@ -98,7 +98,7 @@ WASI_NAMES: Final[dict[str, HostFunction | None]] = {
     "wasi:clocks/monotonic-clock": None,
     "wasi:random/random": None,
 }
-"""Names of WASI interfaces and the host functions that they stand for, accepted because some manifests use them."""
+"""Names of WASI interfaces that a manifest can import, as some do, each with the host function that it stands for."""
 
 _MEMORY_MB: Final = range(1, 1024 + 1)
 _TIMEOUT_S: Final = range(1, 300 + 1)

@@ -168,7 +168,9 @@ OAUTH2: Final = {
 
 
 def parse_provider(credential: Table, allow_unbound: bool) -> OAuth2Provider | None:
-    """Return the provider of a sign-in; None for another kind. Raises AileronError(invalid_request) with line and fix."""
+    """Return the sign-in's provider from a credential's table; None if the credential is not `oauth2`. Raises
+    AileronError(invalid_request) with line and fix.
+    """
     is_oauth2 = "kind" in credential and credential.string("kind") == "oauth2"
     if is_oauth2 != ("oauth2" in credential):
         raise credential.refuse("kind", 'kind = "oauth2" and [capabilities.credential.oauth2] must be used together')
@@ -212,7 +214,9 @@ def _issuer_in_answer(table: Table) -> bool:
 
 
 def _client(table: Table, key: str, allow_unbound: bool) -> str:
-    """Return the publisher's `client_id` or `client_secret`. An error message quotes neither, except for the placeholder."""
+    """Return the publisher's `client_id` or `client_secret`, as `key` says. An error message quotes its value only if
+    that is the placeholder.
+    """
     value = table.string(key)
     if _PLACEHOLDER.fullmatch(value):
         if allow_unbound:

@@ -61,7 +61,8 @@ def said_logins(sources: Mapping[str, bytes]) -> dict[str, OperationLogin]:
 
 
 def check_logins(said: Mapping[str, OperationLogin], operations: Iterable[Operation] | None) -> None:
-    """Raise ValueError unless the manifest's `operations` have each login in `said`, the logins that the sources state.
+    """Raise ValueError unless the manifest's `operations` have every login in `said`, which maps an operation to the
+    login that the sources state.
 
     `operations` is None if the manifest lists no operations.
     """

@@ -44,12 +44,12 @@ __all__ = ["as_toml", "recorded"]
 _MAX_DEPTH: Final = 12
 """Maximum depth of nested type hints; a deeper type hint is recorded as accepting any value."""
 _MAX_SHAPES: Final = 20_000
-"""Maximum number of type hints examined per file. It stops at a type alias that refers to itself."""
+"""Maximum number of type hints examined per file, which also ends the search in a type alias that refers to itself."""
 _HEADER: Final = (
     "# Read from the signatures in the sources when this was built. To say it yourself, write [[operations]]."
 )
 _TRANSPORTS: Final = b"transports"
-"""Word in the source of files that may send requests through the SDK's transports for client libraries."""
+"""Word that occurs in a source file if it uses the SDK's transports, through which client libraries send requests."""
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -94,7 +94,7 @@ _NAMED: Final[dict[str, _Shape]] = {
 
 
 def recorded(sources: Mapping[str, bytes]) -> tuple[Operation, ...] | None:
-    """Return all operations of a connector with these files, by name; None if they cannot be known.
+    """Return all operations that a connector's sources declare, sorted by name; None if the sources do not show them all.
 
     `sources` are its `.py` files by relative path. They are only read, never run.
     """

@@ -51,7 +51,7 @@ _MAX_DIRECTORY_BYTES: Final = 4 << 20
 
 
 def program_kind(connector: bytes) -> ProgramKind:
-    """Return `python` for a zip, `elf` for an ELF program.
+    """Return the kind of a program by its bytes: `python` for a zip, `elf` for an ELF program.
 
     Raises ValueError for anything else, and if bytes follow the program.
     """

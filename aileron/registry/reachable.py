@@ -114,7 +114,9 @@ class Names:
 
 
 class _Found(NamedTuple):
-    """The possible effects of AST nodes: sending a request, using a credential, and mentioning other names of the file."""
+    """The possible effects of AST nodes: sending a request, using a credential, and mentioning `names` that the same
+    file defines.
+    """
 
     network: bool
     credential: bool
@@ -128,7 +130,7 @@ class Reachability:
     """The search for requests in all code that a function can reach, in a program of one file. Each AST node is examined once."""
 
     def __init__(self, tree: ast.Module, nodes: Iterable[ast.AST], names: Names, operations: Set[ast.AST]) -> None:
-        """Read the file.
+        """Record which nodes define each global name, and what the file may do when it is imported.
 
         `nodes` are all nodes of `tree`; `operations` are the functions whose decorators are all `op`, so no other decorator
         can store and call them.

@@ -93,7 +93,8 @@ def release(
     logins: Sequence[LoginTarget] = (),
     region: str | None = None,
 ) -> Release:
-    """Bind, build, sign and check all artifacts in `directory` for that version. Writes nothing.
+    """Return the release of the sources in `directory` as `version`: all artifacts built, signed and checked, in
+    memory. Writes no file.
 
     Raises AileronError(invalid_request), with file and line, if the sources cannot be released; their author has to fix them.
     """
@@ -148,7 +149,8 @@ def sign(archive: bytes, key: SigningKey, *, parse: ParseAction, file: str) -> R
 
 
 def check_key_is_published(directory: Path, released: Release, key: SigningKey) -> bool:
-    """Check that the repository publishes `key`. Return False if it has no `keys/publisher.pub`.
+    """Check that the repository's `keys/publisher.pub` is the public half of `key`. Return False if the repository has
+    no such file.
 
     Raises AileronError(invalid_request) if that file has another key: nobody could install the release, since an install
     accepts only the published key.
@@ -267,7 +269,9 @@ def _check_requires(action: ActionFile, data: bytes, file: str, connector: Relea
 
 
 def _bound_action(action: ActionFile, data: bytes, file: str, connector: Released) -> bytes:
-    """Return the file with version, source and pin bound. Only the frontmatter is changed, since the prose is the author's."""
+    """Return the action file `data` with its version, source and connector's pin in place of placeholders. The prose is
+    not changed.
+    """
     end = data.index(b"\n" + _FENCE, len(_FENCE)) + 1
     head, body = data[:end], data[end:]
     ours = [needed for needed in action.connectors if str(needed.name) == connector.name]

@@ -163,7 +163,8 @@ def _verified(bundle: bytes, digest: bytes) -> Signer:
 
 
 class _Form(msgspec.Struct, rename="camel"):
-    """The field that tells the two forms of a bundle apart: `dsse_envelope` is present only if a statement is signed.
+    """The field that distinguishes the two forms of a bundle: `dsse_envelope` is present only if the bundle signs an
+    in-toto statement.
 
     The verifier parses the same bytes again, and either sees the same form or refuses the bundle.
     """

@@ -129,7 +129,9 @@ def _walked(directory: Path, left_out: list[LeftOut]) -> Iterator[_Folder]:
 
 
 def _reason(path: Path, *, is_package: bool) -> str | None:
-    """Return the reason why a file is omitted; None if the file is included."""
+    """Return the reason why a file is omitted from the program; None if it is included. `is_package`: its folder is a
+    Python package.
+    """
     name, top = path.name, path.parts[0]
     if name[0] == ".":
         return _HIDDEN

@@ -61,7 +61,7 @@ class Staging:
             files.replace(directory, path, archive)
 
     def take(self, digest: str, name: str) -> bytes:
-        """Return the archive with that digest; `name` is for messages.
+        """Return the stored archive with this digest; `name` is the artifact's name in messages.
 
         Raises AileronError(not_found) if it is no longer stored.
         """

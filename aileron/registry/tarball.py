@@ -107,7 +107,8 @@ def unpack(archive: bytes, kind: Kind = "connector") -> dict[str, bytes]:
 
 
 def kind_of(archive: bytes) -> Kind:
-    """Return the kind that an untrusted archive seems to have, without checking it; that is for `unpack`.
+    """Return the kind that an untrusted archive seems to have, judging only by its members' names; `unpack` checks the
+    archive.
 
     Raises AileronError(invalid_request) if the kind cannot be determined.
     """

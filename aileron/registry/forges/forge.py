@@ -123,11 +123,11 @@ class Forge(Protocol):
     """
 
     async def archive(self, name: Fqn, version: str, progress: Progress | None = None) -> bytes:
-        """Return the archive of that version (`aileron.tar.gz`), unparsed."""
+        """Return the archive (`aileron.tar.gz`) of `name` in this version, unparsed."""
         ...
 
     async def versions(self, name: Fqn) -> tuple[str, ...]:
-        """Return the published versions, the oldest first, as SemVer orders them."""
+        """Return the published versions of `name`, sorted as SemVer orders them, the oldest first."""
         ...
 
     async def publisher_key(self, repository: Authority) -> PublicKey:
@@ -184,7 +184,7 @@ class Way:
         headers: Sequence[tuple[str, str]] = (),
         token: tuple[str, Secret] | None = None,
     ) -> None:
-        """Prepare requests.
+        """Prepare the client of the forge at `url`, which adds `headers` and the token to its requests.
 
         `storage`: origins (`https://host[:port]`); `token`: the header's name, the text before the token (such as `Bearer `),
         and the token.
@@ -202,7 +202,7 @@ class Way:
     async def archive(
         self, url: str, within: Sequence[str], accept: str | None, progress: Progress | None
     ) -> bytes | None:
-        """Return the file at `url`; None if the file is missing.
+        """Return the file at `url`, an archive, following its redirects; None if the file is missing.
 
         A redirect must lead to a URL that starts with a prefix in `within`, or to the storage.
         """
@@ -233,7 +233,9 @@ class Way:
             raise not_understood(url, f"unexpected answer: {error}") from None
 
     async def maybe_page(self, url: str, of: type[_T], most: int) -> list[_T] | None:
-        """Return one page of a list, with at most `most` entries. Otherwise like `maybe_json`."""
+        """Return one page of a JSON list, with at most `most` entries of type `of`; None if `url` does not exist.
+        Follows no redirect.
+        """
         found = await self.maybe_json(url, list[of])  # type: ignore[valid-type]  # a type as a value
         if found is not None and len(found) > most:
             raise not_understood(url, f"a page of {len(found)} entries, although {most} were requested")
@@ -266,7 +268,7 @@ class Way:
         return None if answer.status == 404 else self._ok(url, answer)
 
     def _next(self, url: str, answer: Answer, within: Sequence[str]) -> str:
-        """Return the target of the response's redirect. Raises AileronError if the redirect must not be followed."""
+        """Return the URL that a response redirects to. Raises AileronError if the redirect must not be followed."""
         target = urljoin(url, answer.headers.get("location", ""))
         # Compared as text, not parsed, so it does not matter how a parser other than egress's would read it. The allowed
         # prefixes end in a slash, so that the host ends there for every reader.
@@ -362,7 +364,7 @@ def check_ref(ref: str) -> str:
 
 
 def key_in(text: str | None, repository: Authority) -> PublicKey:
-    """Parse the text of `keys/publisher.pub`.
+    """Return the public key in `text`, the content of `keys/publisher.pub`; None for `text` means that the file is missing.
 
     Raises AileronError (not_found) if it is missing, (invalid_request) if it is no key.
     """
@@ -385,12 +387,12 @@ def no_repository(repository: Authority) -> AileronError:
 
 
 def no_release(repository: Authority) -> AileronError:
-    """Return the error that the repository has no release, and so no latest release."""
+    """Return the error that the repository has no release, so `latest` stands for nothing."""
     return _absent(f"{repository} has no release: give a tag or a commit after the @")
 
 
 def no_file(repository: Authority, path: str, ref: str) -> AileronError:
-    """Return the error that the repository has no such file at that ref."""
+    """Return the error that the repository has no file `path` at the ref `ref`."""
     return _absent(f"{repository} has no {path} at {ref}")
 
 

@@ -47,7 +47,9 @@ class GitLab(Repositories):
         self._way = Way(web, settings.url, settings.storage, token=private)
 
     async def _maybe_archive(self, name: Fqn, version: str, progress: Progress | None) -> bytes | None:
-        """Return the archive. Its permanent link leads to the package registry of the same project, or to the storage."""
+        """Return the archive of `name` in this version; None if it is missing. Its permanent link redirects to the
+        package registry of the same project, or to GitLab's storage.
+        """
         repository = Authority.of_repository(name)
         project = await self._way.maybe_json(self._project(repository), _Project)
         if project is None:

@@ -87,7 +87,7 @@ class Hub:
         return key_in(await self._way.maybe_text(f"{place}/{KEY_PATH}", MAX_KEY_BYTES), repository)
 
     async def suite(self, repository: Authority, path: str, ref: str) -> SuiteText:
-        """Return a file of the repository in the directory that the ref names. A Hub has no `latest`."""
+        """Return a file of the repository, read from the directory named `ref`. A Hub has no `latest`."""
         place = self._place(repository.path)
         if ref == "latest":
             raise AileronError(
