@@ -75,7 +75,9 @@ def _each(
     merge: Callable[[str, str, str, str], Merged],
     is_kept_out: Callable[[str, str], bool],
 ) -> tuple[str, int]:
-    """Merge parts by name, in the author's order. Return the text and the number of conflicts."""
+    """Merge the parts of three versions of a file (from the old import, edited, newly imported), each part by `merge`,
+    in the author's order. Return the text and the number of conflicts.
+    """
     made: Parts = {}
     conflicts = 0
     for name in _order(was, edited, newer):
@@ -115,7 +117,7 @@ def _line(key: str, was: str, edited: str, newer: str) -> Merged:
 
 
 def _is_kept_out(was: str, newer: str) -> bool:
-    """Return whether an input that the author removed stays removed: yes, unless a call now requires it."""
+    """Return whether an input that the author removed stays removed: yes, unless it became required in the newer file."""
     return _OPTIONAL in newer.splitlines() or _OPTIONAL not in was.splitlines()
 
 

@@ -30,8 +30,8 @@ __all__ = ["Names", "action_text", "preview_of"]
 _MAX_ACTION: Final = 64
 _MAX_INTENT: Final = 80
 _MAX_BODY: Final = 700
-"""Maximum number of characters of the document's description in an action's text: a model needs enough to choose an
-action, and not the manual.
+"""Maximum number of characters taken from an operation's description in the document for the text of its action: a
+model needs enough to choose an action, and not the manual.
 """
 _MAX_TITLE: Final = 56
 """Maximum number of characters of a summary's words, so that there is room for values."""
@@ -196,7 +196,9 @@ def action_text(
 
 
 def _tags(operation: Imported, service: str) -> list[str]:
-    """Return the service's name and the document's own tags, with which a session can be limited to some actions."""
+    """Return an action's tags: the service's name and the operation's tags in the document. A session can be limited to
+    actions by their tags.
+    """
     words = (
         _NOT_TAG.sub("-", tag.lower()).strip("-_")[:_MAX_TAG].strip("-_") for tag in (service, *operation.found.tags)
     )
@@ -233,7 +235,8 @@ def _intent(operation: Imported, service: str) -> str:
 
 
 def _summary(operation: Imported, preview: Preview | None) -> str:
-    """Return a summary: the document's words, then the values that distinguish calls, as many as fit.
+    """Return an action's summary: the document's words for the operation, then as many placeholders for inputs that
+    distinguish calls as fit.
 
     The summary of a deletion has the values that the preview found, then those of the path.
     """

@@ -116,7 +116,8 @@ class Discovery:
         self._until: Final = anyio.current_time() + _ALL_S
 
     async def found(self, challenge: Bearer | None, *, auth_server: str | None, scopes: Sequence[str]) -> Authorization:
-        """Run the discovery, and return where to sign in.
+        """Find out where a person signs in: from the metadata that `challenge` names, or from the server's well-known
+        addresses.
 
         `auth_server` chooses one of several authorization servers; `scopes`, if any, replace those that the server requests.
         """
@@ -232,7 +233,9 @@ class Discovery:
     # documents
 
     async def _first(self, places: Sequence[str], kind: type[DocumentError], problem: str) -> tuple[str, JSONObject]:
-        """Return the first of these addresses that has metadata, and the metadata itself."""
+        """Return the first of the addresses `places` that has metadata, and the metadata itself. Raises `kind` with
+        `problem` if none has any.
+        """
         absent = []
         for place in places:
             try:
@@ -242,7 +245,8 @@ class Discovery:
         raise kind(f"{problem} ({'; '.join(absent)})")
 
     async def _document(self, text: str, told: str) -> JSONObject:
-        """Fetch a document and return its JSON object without null values, which some servers write for missing ones.
+        """Fetch a metadata document and return its JSON object without null values, which some servers write for
+        missing ones. `told` names the URL `text` in errors.
 
         Raises `_Absent` if there is no document, and DocumentError if it cannot be used.
         """
@@ -263,8 +267,8 @@ class Discovery:
             raise DocumentError(f"{text}: it is not one JSON object with each key once") from None
 
     async def _fetched(self, text: str, url: Url) -> tuple[int, str, bytes, str]:
-        """Return status, media type and body of a response, and ` to ADDRESS` if it is a redirect; the last is empty
-        otherwise.
+        """Request a URL; return the response's status, media type and body, and ` to ADDRESS` if the response is a
+        redirect, otherwise an empty string.
         """
         to = url.destination
         allowed = settings_for(self._settings, self._server, [text])
@@ -282,13 +286,15 @@ class Discovery:
 
 
 def _kind_of(answer: OwnAnswer) -> str:
-    """Return the media type without parameters; the first one if a server sends several."""
+    """Return the media type of a response without parameters; the first one if a server sends several."""
     kinds = [value for name, value in answer.headers if name.lower() == "content-type"]
     return "".join(kinds[:1]).partition(";")[0].strip().lower()
 
 
 def _address(text: str, told: str) -> Url:
-    """Parse a URL with egress's own parser. Raises DocumentError unless it is https, or http on this machine."""
+    """Parse a URL with egress's own parser; `told` names the URL in errors. Raises DocumentError unless it is https, or
+    http on this machine.
+    """
     try:
         url = parse_url(text)
     except RefusedError as error:
@@ -308,7 +314,9 @@ def _endpoint(metadata: JSONObject, key: str, at: str) -> Url:
 
 
 def _named(text: str, told: str) -> Url:
-    """Parse an address for the manifest. Raises DocumentError if it has a query or is not in canonical form."""
+    """Parse an address that will be written to the manifest; `told` names it in errors. Raises DocumentError if it has
+    a query or is not in canonical form.
+    """
     url = _address(text, told)
     if url.query is not None:
         raise DocumentError(f"{told} {_told(text)} has a query, which is not supported here")
@@ -340,8 +348,8 @@ def _check_scopes(scopes: Sequence[str]) -> None:
 
 
 def _with_renewal(scopes: tuple[str, ...], metadata: JSONObject, at: str) -> tuple[str, ...]:
-    """Return the scopes, plus `offline_access`, which makes tokens renewable, if the server lists that scope. A server refuses
-    the whole sign-in for an unknown scope.
+    """Return `scopes`, plus `offline_access`, which makes tokens renewable, if the authorization server's metadata
+    lists that scope. A server refuses the whole sign-in for an unknown scope.
 
     `offline_access` is not added alone: if no scope is requested, the authorization server decides.
     """

@@ -38,7 +38,7 @@ _HEADER: Final = (
 )
 _ORIGIN: Final = "https://host.invalid"
 _HOSTS: Final = '\nhosts = ["service.example.com:443"]\n'
-"""Placeholder host, which is replaced when the connector is built."""
+"""Line of a file of cases that states a made-up host, in place of one that is chosen only when the connector is built."""
 _MAX_FILE: Final = 200 << 10
 """Maximum size of a file of cases in bytes; readers accept at most 256 KiB."""
 _MAX_EXAMPLE: Final = 4 << 10
@@ -138,7 +138,7 @@ def _case(operation: Imported, base: str, schemas: Schemas, references: Referenc
 
 
 def _sent(request: Request) -> str | None:
-    """Return a request's body as text; None if there is none or a case cannot contain it."""
+    """Return a request's body as text; None if the request has no body or a case cannot contain it."""
     if request.body is None or any(
         "multipart" in value for name, value in request.headers if name.lower() == "content-type"
     ):
@@ -151,7 +151,7 @@ def _sent(request: Request) -> str | None:
 
 
 def _arguments(inputs: Sequence[Input]) -> Iterator[tuple[str, Any]]:
-    """Yield the required inputs and those with an example, each with a valid value."""
+    """Yield an operation's arguments by name, each with a valid value: the required ones, and those with an example."""
     for given in inputs:
         spec = InputSpec(name=given.name, type=given.kind, description="", rule=json_of(_without_type(given.rule)))  # type: ignore[arg-type]
         has_example = given.example != _NOTHING and argument_problem(spec, given.example) is None
@@ -182,7 +182,7 @@ def _without_type(rule: Rule) -> Rule:
 
 
 def _value(rule: Rule, depth: int) -> Any:
-    """Return a value that usually fits the rule; patterns are not taken into account."""
+    """Return a value that usually fits the rule of an input; patterns are not taken into account."""
     if "enum" in rule:
         return rule["enum"][0]
     if "const" in rule:
@@ -210,7 +210,7 @@ def _value(rule: Rule, depth: int) -> Any:
 
 
 class _NoValueError(Exception):
-    """Error: every valid value is longer than a case should be."""
+    """Error: every valid value of an input is longer than a case should be."""
 
 
 def _number(rule: Rule) -> int | float:
@@ -224,7 +224,9 @@ _NOTHING: Final = Input(name="", rule={}, description="", required=False).exampl
 
 
 def _example(operation: Imported, references: References) -> tuple[int, Any] | None:
-    """Return status and body of the document's example of a JSON response."""
+    """Return the status and body of the first small example of a successful JSON response in the document; None if
+    there is none.
+    """
     responses = operation.found.raw.get("responses")
     for status, raw in responses.items() if isinstance(responses, dict) else ():
         if not re.fullmatch("2[0-9]{2}", status) or status in ("204", "205"):

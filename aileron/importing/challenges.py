@@ -78,7 +78,9 @@ def is_scope(text: str) -> bool:
 
 
 def _challenges(line: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield each scheme in lower case with its parameters. The complete line is parsed before the first is returned."""
+    """Yield the authentication schemes in a WWW-Authenticate line, in lower case, each with its parameters. The
+    complete line is parsed before the first scheme is yielded.
+    """
     found: list[tuple[str, dict[str, str]]] = []
     at = _skipped(line, 0)
     while at < len(line):

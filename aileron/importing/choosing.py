@@ -27,7 +27,7 @@ __all__ = ["by_found_names", "by_words", "tags_of", "wanted"]
 UNTAGGED = "(untagged)"
 _NAME: Final = re.compile(r"(?=.{1,64}$)[a-z][a-z0-9]*(?:_[a-z0-9]+)*")
 _MAX_READ: Final = 20_000
-"""Maximum number of characters of a description in which a text is searched."""
+"""Maximum number of characters of a description that are searched for a text."""
 
 
 def tags_of(described: Described) -> list[tuple[str, int, int]]:
@@ -45,7 +45,7 @@ def wanted(
     described: Described, *, ops: Sequence[str] = (), tags: Sequence[str] = (), grep: str = "", everything: bool = False
 ) -> list[FoundOperation]:
     """Return the selected operations in the order of the document; by default, those that read and are not deprecated.
-    Raises DocumentError for a name that does not exist.
+    Raises DocumentError for an operation or tag that does not exist.
     """
     if everything:
         return list(described.operations)

@@ -63,7 +63,9 @@ class _Stream(httpcore2.NetworkStream):
 
 
 def _left(until: float, timeout: float | None, error: type[Exception]) -> float:
-    """Return the seconds that a step can take: its own timeout, or the rest of the total time if that is shorter."""
+    """Return the seconds that one step of a connection can take: `timeout`, or the time until the deadline `until` if
+    that is shorter. Raises `error` if no time is left.
+    """
     left = until - time.monotonic()
     if left <= 0:
         raise error("no time is left")

@@ -106,14 +106,15 @@ def effect_of(method: str, name: str, path: str) -> Effect:
 
 
 def _looks(name: list[str], end: list[str]) -> bool:
-    """Return whether some words of a POST say that it reads, and no word says otherwise."""
+    """Return whether a POST only reads: some word of its name or path's end says so, and no word there says otherwise."""
     if any(word in _DOES or word in _ENDS or guessed_effect(word) in _WRITES for word in (*name, *end)):
         return False
     return name[0] in _LOOKS or name[-1] in _ASKS or end[-1] in _LOOKS - {"list"}
 
 
 def _effect_of_reading(name: str, path: str) -> Effect:
-    """Return READ, unless a verb says otherwise.
+    """Return the effect of an operation whose method is safe: READ, unless a verb in its name or path suggests another
+    effect.
 
     The verb can be at the start of the name, be the last segment of the path, or start the words of that segment or of a
     constant query.

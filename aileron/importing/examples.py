@@ -33,14 +33,18 @@ __all__ = ["Example", "bodies_of", "is_found", "problem_of"]
 _MAX_EXAMPLES: Final = 10
 """Maximum number of examples of one body."""
 _MAX_BYTES: Final = 48 << 10
-"""48 KiB: maximum size of an example, which is the limit for all arguments of a step together."""
+"""48 KiB: maximum size of an example of a body, which is the limit for all arguments of a step together."""
 _MAX_DEPTH: Final = 32
 _BODY: Final = ("request_body", "requestBody", "body")
-"""Names of the body in an example that shows a complete request with address and parameters."""
+"""Names of the members, in an example that shows a complete request with address and parameters, that can have the
+request's body.
+"""
 
 
 def is_found(pattern: str, value: str) -> bool:
-    """Return whether RE2 finds the pattern. With an untrusted pattern and an untrusted example, `re` might never finish."""
+    """Return whether RE2 finds `pattern` in `value`. With an untrusted pattern and an untrusted example, `re` might
+    never finish.
+    """
     import re2
 
     options = re2.Options()
@@ -68,7 +72,7 @@ def bodies_of(media: Mapping[str, JSON], references: References, file: str) -> l
 
 
 def _properties(schema: Mapping[str, JSON], references: References, file: str) -> JSONObject:
-    """Return the properties of an object and of its `allOf` parts."""
+    """Return the properties of an object schema, including those of its `allOf` parts."""
     found: JSONObject = {}
     for part in [*(references.maybe(inner, file) for inner in list_of(schema.get("allOf"))), schema]:
         own = part.get("properties")
@@ -112,8 +116,8 @@ def _said(media: Mapping[str, JSON], references: References, file: str) -> Itera
 
 
 def _unwrapped(value: Any, names: Any) -> Any:
-    """Return the body that an example contains: some documents give it within a complete request, under an extra name,
-    or as a JSON string.
+    """Return the body that an example contains: some documents write it within a complete request, as the only member
+    of an object, or as a JSON string. `names` are the body's properties.
     """
     if isinstance(value, str) and names and value.lstrip().startswith("{") and len(value) <= _MAX_BYTES:
         try:
@@ -133,7 +137,8 @@ def _unwrapped(value: Any, names: Any) -> Any:
 
 
 def _written(value: Any, raw: Any, references: References, file: str, depth: int) -> Any:
-    """Return an example of a schema without the properties that the schema, or one that it refers to, marks as read-only.
+    """Return `value`, an example of the schema `raw`, without the properties that the schema, or one that it refers to,
+    marks as read-only.
 
     Values nested deeper than `depth` levels stay unchanged.
     """

@@ -42,7 +42,7 @@ def is_url(source: str) -> bool:
 
 
 def load(sources: Sequence[str], *, deadline_s: float = _DEADLINE_S) -> Files:
-    """Read the sources; the first is the document, the others are files that it may refer to.
+    """Read the files, folders or URL in `sources`; the first is the document, the others are files that it may refer to.
 
     `deadline_s` is the total number of seconds for a URL. Raises DocumentError if a source cannot be read.
     """

@@ -91,22 +91,22 @@ class Inputs:
 
     @property
     def left_out(self) -> tuple[str, ...]:
-        """The parts that cannot be given in a call, each with the reason."""
+        """The parts of the operation's arguments that cannot be given in a call, each with the reason."""
         kept = {entry.name for entry in self._inputs}
         within = [told for name, (taken, _) in self._whole.items() if name in kept for told in _lost(name, taken)]
         return (*self._left_out, *within)
 
     @property
     def mark(self) -> tuple[int, int]:
-        """The current position, to be passed to `undone`."""
+        """The numbers of inputs and of reasons added so far, to be passed to `undone`."""
         return len(self._inputs), len(self._left_out)
 
     def undone(self, since: tuple[int, int]) -> None:
-        """Remove inputs and reasons that were added since `mark` returned `since`."""
+        """Remove the inputs, and the reasons for parts left out, that were added since `mark` returned `since`."""
         del self._inputs[since[0] :], self._left_out[since[1] :]
 
     def maybe_own(self, *names: str) -> str:
-        """Reserve and return the first of these names that is free; return an empty string if none is."""
+        """Reserve and return the first of these names that no input has yet; return an empty string if all are taken."""
         name = next((candidate for candidate in names if candidate not in self._taken), "")
         self._taken |= {name} if name else set()
         return name
@@ -125,7 +125,8 @@ class Inputs:
         is_path: bool = False,
         used: Sequence[JSON] = (),
     ) -> None:
-        """Add an input for an argument. `used` has the document's examples of the argument.
+        """Add an input named `argument` for a value that `schema` describes. `said` has the document's other facts
+        about the value, such as its description; `used` are the document's examples of it.
 
         Raises UnusableError if no input would accept only values that the schema allows, or if no more inputs fit.
         """
@@ -167,7 +168,9 @@ class Inputs:
         return str(found.get("format", ""))
 
     def named(self, name: str, place: str) -> str:
-        """Reserve and return a free name for a value that the document calls `name`. Raises UnusableError if no name is left."""
+        """Reserve and return a free input name for a value that the document calls `name`. Raises UnusableError if no
+        name is left.
+        """
         base = snake(name) or place
         for candidate in (base, f"{base}_{place}", *(f"{base}_{number}" for number in range(2, 100))):
             if candidate not in self._taken and INPUT_NAME.fullmatch(candidate):
@@ -176,11 +179,11 @@ class Inputs:
         raise UnusableError("no name is left for it")
 
     def leave_out(self, name: str, reason: str) -> None:
-        """Record that an optional part is left out."""
+        """Record that the optional part `name` cannot be given in a call, and the reason."""
         self._left_out.append(f"{line(name, 60)}: {reason}")
 
     def fit(self) -> None:
-        """Shrink all inputs to a size that a model can read; leave out those that have no room.
+        """Shrink all inputs to a total size that a model can read; leave out optional inputs that do not fit.
 
         Raises UnusableError if not even the required inputs fit.
         """
@@ -200,7 +203,7 @@ class Inputs:
         self._inputs = [entry for entry in self._inputs if entry.name in kept]
 
     def _shrink(self) -> None:
-        """Shrink inputs, the largest first, to a fair share of the room, and further only if that is not enough.
+        """Shrink inputs, the largest first, to a fair share of _MAX_RULES bytes, and further only if that is not enough.
 
         Parts that an example uses are cut last, and only from required inputs, because these cannot be left out.
         """
@@ -219,7 +222,7 @@ class Inputs:
         return self._whole.get(entry.name, (Taken(entry.rule, ()), ()))
 
     def _in(self, entry: Input, most_bytes: int, *, keeps_used: bool) -> Input:
-        """Return an input shrunk to `most_bytes`, or to as few bytes as possible."""
+        """Return an input with its rule shrunk so that the input has `most_bytes`, or as few bytes as possible."""
         taken, used = self._whole_of(entry)
         made = shrunk(taken, most_bytes - len(entry.description) - len(entry.name), used, keeps_used=keeps_used)
         self._whole[entry.name] = (made, used)

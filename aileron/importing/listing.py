@@ -89,8 +89,8 @@ def fields_of(member: Packed, lookup: Lookup) -> list[str]:
 
 
 def _of_one(name: str, inner: Any, lookup: Lookup) -> Iterator[str] | list[str]:
-    """Return the name of a property that is a plain value. For a nested object, return the dotted name of the field in
-    it that identifies the object; empty if there is none.
+    """Return the name of a property that is a plain value. For a nested object, return the dotted name of the nested
+    field that identifies the object; empty if there is no such field.
     """
     seen = _seen(inner, lookup)
     if "items" in seen:
@@ -105,7 +105,9 @@ def _of_one(name: str, inner: Any, lookup: Lookup) -> Iterator[str] | list[str]:
 
 
 def properties_of(schema: Packed, lookup: Lookup) -> dict[str, Packed]:
-    """Return the properties of an object, including those of its `allOf` parts and of the first branch of a choice."""
+    """Return the properties of an object schema, including those of its `allOf` parts and of the first alternative of
+    an `anyOf` or `oneOf`.
+    """
     found: dict[str, Packed] = {}
     waiting = [schema]
     for _ in range(_MAX_PARTS):  # a schema can refer to itself
@@ -118,7 +120,9 @@ def properties_of(schema: Packed, lookup: Lookup) -> dict[str, Packed]:
 
 
 def _seen(schema: Packed, lookup: Lookup) -> Schema:
-    """Return a schema with references resolved; a choice is replaced by its first branch that is not null."""
+    """Return a schema with references resolved, and with the first alternative that is not null in place of an `anyOf`
+    or `oneOf`.
+    """
     for _ in range(_MAX_HOPS):
         if not isinstance(schema, dict):
             return {}

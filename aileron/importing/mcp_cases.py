@@ -71,7 +71,9 @@ def _case(operation: Imported, tool: Tool, tools: Tools, schemas: Schemas) -> It
 
 
 def _exchanges(tool: Tool, tools: Tools, given: JSONObject) -> list[tuple[bytes, JSONObject]]:
-    """Return the messages that are sent, each with its response, in a conversation with a server that has only this tool."""
+    """Return the messages that a client sends to call `tool`, each with the response of a made-up server that has only
+    this tool.
+    """
     found: list[tuple[bytes, JSONObject]] = []
     results = {
         "initialize": {"protocolVersion": tools.protocol, "capabilities": {"tools": {}}, "serverInfo": {}},
@@ -94,7 +96,7 @@ def _exchanges(tool: Tool, tools: Tools, given: JSONObject) -> list[tuple[bytes,
 
 
 class _JsonFields:
-    """Headers of a JSON response."""
+    """Headers of a made-up JSON response, read with `get`."""
 
     def get(self, name: str, default: str | None = None) -> str | None:
         return "application/json" if name == "content-type" else default

@@ -40,10 +40,12 @@ _DEADLINE_S: Final = 60.0
 _TIMEOUT_S: Final = 20.0
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 _MAX_DEPTH: Final = 200
-"""Maximum number of nested levels; the same limit as for a document (reading.py)."""
+"""Maximum number of nested levels in the list of tools; the same limit as for a document (reading.py)."""
 _REFUSALS: Final = (401, 403)
 _MIN_SECRET: Final = 8
-"""Minimum number of characters of a token that is searched for, as for a lent credential (egress/credentials/lent.py)."""
+"""Minimum number of characters of a token that is searched for in what the server sends, as for a lent credential
+(egress/credentials/lent.py).
+"""
 _CONNECTIONS: Final = 2
 """Maximum number of connections to the server: one for the current response, one to refuse the server's own requests."""
 
@@ -58,7 +60,7 @@ class Token(msgspec.Struct, frozen=True):
         return f"Token({self.header!r})"
 
     def is_in(self, text: str) -> bool:
-        """Return whether the text contains the token.
+        """Return whether the text contains this token.
 
         A very short token is never searched for, because it could be any word.
         """
@@ -156,7 +158,9 @@ def _runs_as_task(tool: JSONObject) -> bool:
 
 
 def _check_depth(tools: list[JSONObject]) -> None:
-    """Raise ExternalApiError if the tools are nested too deep, so that later functions can be recursive."""
+    """Raise ExternalApiError if the tools have more than _MAX_DEPTH nested levels, so that later functions can be
+    recursive.
+    """
     level: list[JSONObject | list[JSON]] = [*tools]
     for _ in range(_MAX_DEPTH):
         inner = [value for held in level for value in (held.values() if isinstance(held, dict) else held)]
@@ -198,7 +202,8 @@ def _place(url: str) -> tuple[Origin, str]:
 
 @contextlib.contextmanager
 def _wire(url: str, token: Token | None, until: float, challenges: list[str], ca_pem: str | None) -> Iterator[Wire]:
-    """Open connections and yield the function that sends requests over them. Each step ends before the deadline.
+    """Open connections to the MCP server at `url`, and yield the function with which its client sends requests. Each
+    step ends before the deadline `until`.
 
     `challenges` is filled with the challenges of the latest response that requires a token.
     """
@@ -241,7 +246,7 @@ def _translated() -> Iterator[None]:
 
 
 class _Answered:
-    """An httpcore2 response in the form that the client reads."""
+    """An httpcore2 response in the form that the MCP client reads."""
 
     def __init__(self, response: Any, give_up_at: float | None) -> None:
         self._response: Final = response
@@ -263,7 +268,7 @@ class _Answered:
 
 
 class _Fields:
-    """Headers with case-insensitive lookup."""
+    """Headers of a response; `get` ignores the case of their names."""
 
     def __init__(self, pairs: list[tuple[bytes, bytes]]) -> None:
         self._pairs: Final = {name.lower(): value.decode("latin-1") for name, value in reversed(pairs)}

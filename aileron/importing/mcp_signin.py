@@ -49,7 +49,8 @@ _T = TypeVar("_T")
 def discovered(
     source: str, challenge: Bearer | None, settings: Settings, *, auth_server: str | None, scopes: Sequence[str]
 ) -> Authorization:
-    """Find where to sign in for the server.
+    """Return where a person signs in for the MCP server at `source`. `challenge` is the one in the server's response;
+    None if it has none.
 
     Raises DocumentError if that fails; its subclass NoMetadataError if the server has no information about sign-ins.
     """
@@ -62,7 +63,9 @@ def discovered(
 
 
 def check_client(found: Authorization, client_id: str | None) -> None:
-    """Check that a person can sign in with this client, or with one that the sign-in registers. Raises DocumentError if not."""
+    """Check that a person can sign in with the client `client_id`, or with one that the sign-in registers if it is
+    None. Raises DocumentError if not.
+    """
     if client_id is not None and not _CLIENT.fullmatch(client_id):
         raise DocumentError("--client-id is empty, longer than 512 characters or not printable ASCII")
     if client_id is not None and client_id.startswith("https://") and not found.takes_documents:
@@ -89,7 +92,8 @@ def listing_token(
     invite: Callable[[str], None],
     note: Callable[[str], None],
 ) -> Iterator[Token]:
-    """Sign in, and yield a token that is valid until the `with` block ends. Raises DocumentError if the sign-in fails.
+    """Sign in at an MCP server, and yield a token that is valid until the `with` block ends. Raises DocumentError if
+    the sign-in fails.
 
     `invite` tells the person the address to open. `note` is called if the token could not be revoked.
     """
@@ -118,7 +122,7 @@ def listing_token(
 
 
 def _provider(found: Authorization, client_id: str | None) -> OAuth2Provider:
-    """Return the provider as the manifest declares it."""
+    """Return the OAuth provider that was found, in the form in which a manifest declares it."""
     return OAuth2Provider(
         authorize_url=found.authorize_url,
         token_url=found.token_url,

@@ -96,7 +96,7 @@ def described_tools(listing: Listing) -> Described:
 
 
 def _name(said: str, taken: set[str]) -> str:
-    """Return a tool's name in snake case, made unique."""
+    """Return the tool name `said` in snake case, with a number if the name is in `taken`, and add it there."""
     name = "_".join(word.lower() for word in _WORDS.findall(said))[:_MAX_NAME].strip("_")
     name = name if name[:1].isalpha() else f"tool_{name}".rstrip("_")
     candidate, number = name, 2
@@ -138,7 +138,9 @@ def _is_empty(schema: JSONObject) -> bool:
 
 
 def _problem(tool: JSONObject, names: Counter[str]) -> str | None:
-    """Return why a tool cannot be called, whatever its schema; None if it can be called."""
+    """Return why a tool cannot be called with any arguments; None if it can be called. `names` counts the tools of each
+    name.
+    """
     name = checked_text(tool["name"])
     if not name or len(name) > _MAX_TOOL_NAME or not is_visible(name):
         return f"its name is empty, longer than {_MAX_TOOL_NAME} characters, or has characters that cannot be seen"
@@ -177,7 +179,9 @@ def _effect(tool: JSONObject, name: str) -> Effect:
 def make_tools(
     listing: Listing, described: Described, operations: Sequence[FoundOperation], connector: Fqn, choices: Choices
 ) -> Made:
-    """Make all files. Raises DocumentError if none can be made; problems with single tools are in `unimported`."""
+    """Make all files of a connector for the chosen tools. Raises DocumentError if none can be made; problems with
+    single tools are in `unimported`.
+    """
     credential = _credential(listing, described, operations, choices)
     importer = Importer(described, credential)
     names = Counter(checked_text(tool["name"]) for tool in listing.tools)
@@ -263,7 +267,7 @@ def _imported(
 
 
 def _gated(operation: Imported, tool: JSONObject, choices: Choices) -> Imported:
-    """Return the operation with the effect of its tool. If the tool runs without a person, the method is `get`,
+    """Return the operation with the effect of its tool. Its method becomes `get` if the tool runs without a person,
     otherwise `post`.
     """
     effect = _effect(tool, operation.name)

@@ -88,7 +88,7 @@ def encodings(media: JSONObject) -> Iterator[tuple[str, Encoding]]:
 
 
 def maybe_style(value: JSON) -> Style | None:
-    """Return the style with this name; None if connectors do not support it."""
+    """Return the serialization style (`style` in OpenAPI) that `value` names; None if connectors do not support it."""
     return next((style for style in STYLES if style == value), None)
 
 
@@ -99,7 +99,7 @@ def unsupported_styles(media: JSONObject) -> dict[str, str]:
 
 
 def unsupported_style(style: object) -> str:
-    """Return the reason why a value of this style cannot be encoded."""
+    """Return the reason why a value with this serialization style cannot be encoded."""
     return f"the style {line(str(style), 40)!r} is not supported"
 
 

@@ -140,7 +140,9 @@ class Importer:
         self._credential: Final = credential
 
     def operation(self, found: FoundOperation, origin: Origin | None) -> Imported | Unimported:
-        """Import an operation. `origin` is the operation's own, if it has one."""
+        """Import an operation, or return why it cannot be imported. `origin` is the operation's own; None if it has the
+        document's.
+        """
         try:
             return _Reading(found, self._described, self._credential, self.packer, self._rules).imported(origin)
         except (UnusableError, DocumentError) as error:
@@ -162,7 +164,7 @@ class _Reading:
         self._rules = rules
         self._inputs = Inputs(rules, packer)
         self._examples: list[Example] = []
-        """The document's own examples of the body."""
+        """Examples of the request body in the document."""
         self._body_schema: Packed = True
 
     def imported(self, origin: Origin | None) -> Imported:
@@ -198,7 +200,7 @@ class _Reading:
         )
 
     def _try_examples(self, body: RequestBody | None) -> None:
-        """Record which of the document's own examples of the body cannot be given, and why."""
+        """Record which of the document's examples of the request body cannot be given, and why."""
         for number, example in enumerate(self._examples, 1):
             which = f"example {number} of the document" if len(self._examples) > 1 else "the document's example"
             if example.nulls:
@@ -210,7 +212,7 @@ class _Reading:
                 self._inputs.leave_out("body", f"{which} cannot be given: {why}")
 
     def _refused(self, value: Any) -> str:
-        """Return why the document's own schema refuses its example; empty if the schema accepts it."""
+        """Return why the document's schema refuses `value`, its own example; empty if the schema accepts it."""
         schema = plain(self._body_schema)
         named = self._packer.reachable(iter([schema]))
         raw = {name: msgspec.Raw(msgspec.json.encode(definition)) for name, definition in named.items()}
@@ -256,7 +258,9 @@ class _Reading:
                 self._inputs.leave_out(str(raw.get("name")), str(error))
 
     def _declared(self) -> list[Place]:
-        """Return the parameters of the path and the operation; an operation's parameter replaces the path's of the same name."""
+        """Return the parameters that the path and the operation declare; an operation's parameter replaces one of the
+        path with the same name.
+        """
         declared: dict[tuple[Any, Any], Place] = {}
         said = self._found.raw.get("parameters")
         own = said if isinstance(said, list) else []
@@ -367,8 +371,8 @@ class _Reading:
             return None
 
     def _is_all(self, before: tuple[int, int]) -> bool:
-        """Return whether a call is POST, PUT or PATCH, and sends nothing but the body and parameters in the path. If so, the
-        body is required, though documents seldom say so.
+        """Return whether a call is POST, PUT or PATCH, and has no parameters but those in the path. If so, the request
+        body is required, though documents seldom say so. `before` is the inputs' `mark` before the body.
         """
         parameters = self._inputs.every[: before[0]]
         return self._found.method in ("post", "put", "patch") and all(parameter.is_path for parameter in parameters)
@@ -456,7 +460,8 @@ class _Reading:
         return found, answer
 
     def _links(self, answer: Place) -> dict[str, Link]:
-        """Return the link `next` to this operation, if the response body has everything that it takes.
+        """Return the link `next`, by which a response leads to the next call of this operation, under its name; empty
+        unless the link takes all its parameters from the response body.
 
         Other links are not imported.
         """
@@ -537,7 +542,7 @@ def _with_arguments(body: RequestBody | None, kept: set[str]) -> RequestBody | N
 
 
 def _with_links(answer: Response, parameters: Sequence[Parameter], kept: set[str]) -> Response:
-    """Return the response without links to parameters that have no input."""
+    """Return the response without links that set a parameter for which there is no input."""
     given = {parameter.name for parameter in parameters if parameter.argument in kept}
     links = {name: link for name, link in answer.links.items() if link.parameters.keys() <= given}
     return msgspec.structs.replace(answer, links=links)

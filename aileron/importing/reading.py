@@ -70,7 +70,7 @@ def read_all(root: str, files: Mapping[str, bytes]) -> Files:
 
 
 def read(data: bytes, name: str) -> Any:
-    """Parse one file. Raises DocumentError if it cannot be used."""
+    """Parse the JSON or YAML file called `name`. Raises DocumentError if the file cannot be used."""
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -107,7 +107,9 @@ def _digest(root: str, files: Mapping[str, bytes]) -> str:
 
 
 def _size(values: Any, name: str) -> None:
-    """Raise DocumentError if there are more values, or deeper ones, than allowed. Values shared by aliases are measured once."""
+    """Raise DocumentError if a file has more values, or more nested levels, than allowed. Values shared by aliases are
+    measured once.
+    """
     sizes: dict[int, int] = {}
 
     def size(value: Any, depth: int) -> int:

@@ -27,7 +27,7 @@ _MAX_BYTES: Final = 8 << 20
 
 
 class Choices(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The author's choices in addition to the operations."""
+    """The author's choices for an import, apart from the choice of operations."""
 
     found_at: str | None = None
     """The URL that the document came from, which relative server URLs are resolved against."""

@@ -48,7 +48,7 @@ class References:
         self.root: Final = files.root
 
     def resolved(self, value: Any, file: str) -> Place:
-        """Return the value itself, or the final target of its `$ref`.
+        """Return `value` itself, or the final target if it is a `$ref`. `file` is the file that contains it.
 
         Raises DocumentError if there is no target, or if references form a circle.
         """
@@ -68,7 +68,7 @@ class References:
         return found if isinstance(found, dict) else {}
 
     def lookup(self, reference: str, file: str) -> Place:
-        """Return the target of one reference. Raises DocumentError if there is none."""
+        """Return the target of one reference in `file`. Raises DocumentError if there is none."""
         known = self._found.get((file, reference))
         if known is None:
             known = self._found[file, reference] = self._looked_up(reference, file)
@@ -97,5 +97,7 @@ class References:
 
 
 def _address(name: str) -> str:
-    """Return the address of a file, escaped, because its name can have characters with a special meaning in a URL."""
+    """Return the address that stands for the file `name`, escaped, because the name can have characters with a special
+    meaning in a URL.
+    """
     return _BASE + urllib.parse.quote(name, safe="/", errors="surrogateescape")

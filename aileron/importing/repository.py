@@ -126,7 +126,9 @@ class ActionFiles:
 
 
 def make(described: Described, operations: Sequence[FoundOperation], connector: Fqn, choices: Choices) -> Made:
-    """Make all files. Raises DocumentError if none can be made; problems with single operations are in `unimported`."""
+    """Make all files of a connector for the chosen operations. Raises DocumentError if none can be made; problems with
+    single operations are in `unimported`.
+    """
     origin = _origin(described, choices)
     credential = choose(described, operations, choices.auth)
     importer = Importer(described, credential)
@@ -232,7 +234,7 @@ def _check_names(operations: Sequence[Imported]) -> None:
 
 def _origin(described: Described, choices: Choices) -> Origin:
     """Return the origin of the API: from the author's choices, or else the document's first server. If the host is
-    chosen when the connector is built, it has a stand-in host, to keep the path.
+    chosen only at the build, the origin has a stand-in host, because its path is needed.
     """
     if choices.is_host_open:
         choices = msgspec.structs.replace(choices, host=_OPEN)
@@ -280,8 +282,8 @@ def _one(
 
 
 def _own_origin(found: FoundOperation, described: Described, choices: Choices, origin: Origin) -> Origin | None:
-    """Return the origin of an operation that has a server of its own. A host that the author named replaces the
-    document's host.
+    """Return the origin of an operation for which the document states its own server; None if it has none. A host that
+    the author chose replaces the document's host.
 
     Raises DocumentError if the author named a host, or left it open, and the operation is at another host.
     """
@@ -307,7 +309,7 @@ def _with_fields(operation: Imported, choices: Choices) -> Imported:
 
 
 def _named(operation: Imported, choices: Choices) -> Imported:
-    """Return the operation with the author's name.
+    """Return the operation, renamed if the author chose another name for it.
 
     Its effect is still derived from the document's name, so that a new name cannot remove the need for approval.
     """
@@ -329,8 +331,8 @@ def _readers(
     choices: Choices,
     origin: Origin,
 ) -> tuple[dict[str, Imported], list[Imported]]:
-    """Return the operation that reads each path, and a list of the readers that were not chosen. These only serve
-    previews and have no action.
+    """Return, by path, the operation that reads the path, and a list of those that were not chosen. The latter only
+    serve previews and have no action.
     """
     readers = {operation.found.path: operation for operation in imported if operation.found.method == "get"}
     wanted = {operation.found.path for operation in imported} - readers.keys()
@@ -362,7 +364,7 @@ def _document(
     origin: Origin,
     answer_depth: int | None,
 ) -> Document:
-    """Return the packed document."""
+    """Return the packed document of the connector."""
     paths: dict[str, dict[str, msgspec.Raw]] = {}
     room = _MAX_DOCUMENT
     for operation in operations:

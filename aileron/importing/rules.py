@@ -52,7 +52,7 @@ __all__ = [
 Rule: TypeAlias = Schema
 """The rule of an input: a schema with a single type."""
 Values = Sequence[Any]
-"""Examples of one value."""
+"""Examples of the value that a rule describes."""
 
 if TYPE_CHECKING:
 
@@ -75,7 +75,7 @@ _MAX_NESTED: Final = 15
 _MAX_USED: Final = 50
 """Maximum number of examples of one value that are considered."""
 _MAX_NAMED: Final = 5
-"""Maximum number of properties of other branches that are reported."""
+"""Maximum number of properties named in the sentence about alternatives of an object that are not offered."""
 _MAX_ALTERNATIVES: Final = 128
 """Maximum number of alternatives of one schema, because nested choices multiply."""
 _COMBINING: Final = ("$ref", "allOf", "anyOf", "oneOf")
@@ -134,7 +134,7 @@ def _check(rule: Rule) -> None:
 
 
 class _TooMuchError(Exception):
-    """Error: trying the examples of a value takes too long."""
+    """Error: comparing the rules of a value with its examples takes too long."""
 
 
 class Lost(msgspec.Struct, frozen=True):
@@ -165,7 +165,7 @@ def input_type(rule: Rule) -> InputType:
 
 
 def is_taken(rule: Rule, value: Any) -> bool:
-    """Return whether the rule allows this value as an argument."""
+    """Return whether the rule of an input allows this value as an argument."""
     spec = InputSpec(name="value", type=input_type(rule), description="", rule=json_of(rule))
     return argument_problem(spec, value) is None
 
@@ -193,7 +193,8 @@ class Rules:
         self._all_tried = 0
 
     def taken(self, schema: Packed, used: Values = ()) -> Taken:
-        """Return the widest rule that is not wider than the schema, and the parts that it leaves out.
+        """Return the widest rule for an input that is not wider than the schema, and the parts of the schema that the
+        rule leaves out. `used` has examples.
 
         `used` has the document's examples of the value. If the rule is too large, its deepest parts are left out. Raises
         UnusableError if there is no such rule.
@@ -237,8 +238,8 @@ class Rules:
         return smallest
 
     def object_of(self, schema: Packed, used: Values) -> tuple[Form | None, str]:
-        """Return the object alternative of a body, which can be given property by property, and text about the other
-        alternatives.
+        """Return the alternative of a request body's schema that is an object, whose properties can be given one by
+        one, and text about the other alternatives; None if no alternative suits.
 
         References in the alternative are resolved. It is None if the body is not such an object, or its examples are not objects.
         """
@@ -274,7 +275,8 @@ class Rules:
         self._within += 1
 
     def _rule(self, schema: Packed, depth: int, within: tuple[str, ...], used: Values, path: str) -> Rule:
-        """Return the rule of the alternative that accepts most of the examples, the first of several.
+        """Return the rule made from the alternative of a schema that accepts most of the examples; of several such,
+        from the first.
 
         Raises UnusableError if no alternative has a rule.
         """
@@ -293,7 +295,8 @@ class Rules:
     def _best(
         self, found: Sequence[Form], depth: int, within: tuple[str, ...], used: Values, path: str
     ) -> tuple[Rule, Form]:
-        """Return the rule that accepts the most examples (the first of several), and the alternative that it is made from.
+        """Return the rule that accepts the most of the examples `used` (of several, the first), and the alternative in
+        `found` that it is made from.
 
         Raises UnusableError if no alternative has a rule.
         """
@@ -420,7 +423,8 @@ class Rules:
     # References, allOf, anyOf, oneOf
 
     def _alternatives(self, schema: Packed, within: tuple[str, ...]) -> list[Form]:
-        """Return schemas without references and choices, none wider than `schema`; the one with the most information comes first.
+        """Return the alternatives of a schema as schemas without references and choices, none wider than `schema`; the
+        one with the most information comes first.
 
         The `refs` of a result are the names that led to it, so that a recursive schema is not followed again. Raises
         UnusableError if there are no alternatives.
@@ -560,7 +564,7 @@ def _kind(value: object) -> str | None:
 
 
 def _choices(found: Form, kind: str) -> list[Any] | None:
-    """Return the allowed values of that type in order; None if any value is allowed."""
+    """Return the values of type `kind` that a schema enumerates, in order; None if it enumerates none."""
     if "enum" not in found and "const" not in found:
         return None
     values = found["enum"] if "enum" in found else [found["const"]]
@@ -722,7 +726,9 @@ def _kind_of_any(value: object) -> str | None:
 
 
 def _others(found: Sequence[Form], chosen: Form) -> str:
-    """Return a description of the alternatives that are not offered, for the input; empty if there is nothing to add."""
+    """Return a sentence about the alternatives in `found` that are not offered, for the report; empty if there is
+    nothing to say.
+    """
     kind = _type_of(chosen)
     kinds = list(dict.fromkeys(_type_of(form) for form in found))
     kinds.remove(kind)
@@ -740,7 +746,7 @@ def _others(found: Sequence[Form], chosen: Form) -> str:
 
 
 def _close(schema: Form, other: Form, made: Form) -> None:
-    """Apply the rule of each `allOf` part about additional properties to the properties of the other part."""
+    """Apply `additionalProperties` of each of two `allOf` parts to the properties that only the other part describes."""
     for closed, open_one in ((schema, other), (other, schema)):
         more = closed.get("additionalProperties", True)
         for name in open_one.get("properties", {}) if more is not True else ():

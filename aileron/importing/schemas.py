@@ -93,7 +93,7 @@ class Packer:
         """Addresses of named schemas that are being packed in place of their reference."""
 
     def answered(self, schema: Any, file: str) -> Packed:
-        """Return the schema that a response must fit, without keywords that the connector does not know."""
+        """Return the packed schema that a response must fit, without keywords that the connector does not know."""
         packed = self._pack(schema, file, "answered", 0)
         while self._waiting:
             name, value, place = self._waiting.pop()
@@ -101,14 +101,14 @@ class Packer:
         return packed
 
     def sent(self, schema: Any, file: str) -> Packed:
-        """Return the schema that a sent value must fit exactly, with descriptions and examples for its author.
+        """Return the packed schema that a sent value must fit exactly, with descriptions and examples for the value's author.
 
         Raises UnusableError if the schema cannot be used.
         """
         return self._pack(schema, file, "sent", 0)
 
     def lookup(self, reference: str) -> Packed:
-        """Return a named schema. Raises UnusableError if it could not be packed."""
+        """Return the packed schema that `reference` names. Raises UnusableError if the schema could not be packed."""
         name = reference.removeprefix(REF)
         if name in self._broken:
             raise UnusableError(self._broken[name])
@@ -136,7 +136,7 @@ class Packer:
     def _pack(
         self, schema: Any, file: str, mode: Mode, depth: int, *, unneeded: frozenset[str] = frozenset()
     ) -> Packed:
-        """Return the packed form of a schema.
+        """Return the packed form of a schema; `mode` says whether it is for a value that is sent or for a response.
 
         `unneeded` has properties that are not required, even if this part of an `allOf` requires them.
         """
@@ -259,7 +259,7 @@ class Packer:
     def _list(
         self, key: str, members: list[Any], file: str, mode: Mode, depth: int, unneeded: frozenset[str]
     ) -> list[Packed]:
-        """Pack the members of a list of schemas.
+        """Return the packed forms of the schemas in `members`, a list under the keyword `key`.
 
         Unusable members of `anyOf` are dropped as long as one is left; in other lists they make the schema unusable.
         """
@@ -328,7 +328,8 @@ class Packer:
     # Marks in parts of `allOf`
 
     def _marked(self, schema: JSONObject, file: str) -> frozenset[str]:
-        """Return the properties that some part marks as read-only.
+        """Return the names of the properties that a schema, a schema that it refers to, or an `allOf` part marks as
+        read-only.
 
         Callers need not give them (OpenAPI requires them only in responses).
         """
@@ -357,7 +358,7 @@ class Packer:
                     waiting.append((found.value, found.file))
 
     def _requires(self, schema: Any, file: str, names: frozenset[str]) -> bool:
-        """Return whether any part of a schema requires one of `names`."""
+        """Return whether a schema, a schema that it refers to, or an `allOf` part requires one of `names`."""
         return any(name in names for part, _ in self._parts(schema, file) for name in _names(part.get("required")))
 
     def _is_marked(self, inner: Any, mark: str, file: str) -> bool:
@@ -457,7 +458,7 @@ def kept(schema: _S, is_kept: Callable[[str], bool]) -> _S:
 
 
 def is_marked(schema: Mapping[str, JSON], mark: str = MARK) -> bool:
-    """Return whether a property in a document has this mark, in any of its spellings."""
+    """Return whether the schema of a property has the mark (`readOnly`, `writeOnly`), in any of its spellings."""
     return any(schema.get(name) is True for name in _SPELLINGS[mark])
 
 
@@ -524,7 +525,7 @@ def _opened(schema: Packed) -> Packed:
 
 
 def _required_alone(schema: Mapping[str, JSON]) -> set[str]:
-    """Return the properties that a part requires but does not describe."""
+    """Return the names that an `allOf` part lists in `required`, but does not describe in `properties`."""
     own = schema.get("properties")
     required = set(_names(schema.get("required")))
     return required - (own.keys() if isinstance(own, dict) else set())

@@ -29,13 +29,13 @@ __all__ = ["NONE", "Credential", "ImportedKind", "Need", "choose", "needs_of"]
 _QUERY: Final = re.compile(r"[A-Za-z0-9._~-]{1,64}")
 _URL: Final = re.compile(r"https://[a-z0-9.-]+(?::[0-9]+)?(?:/[A-Za-z0-9._~!$&'()*+,;=:@%-]*)*")
 _MAX_WAYS: Final = 16
-"""Maximum number of alternatives of one operation, and of schemes in one alternative.
+"""Maximum number of alternative sets of security schemes that one operation accepts, and of schemes in one set.
 
 Further ones are ignored, so that the operation may seem to need another credential.
 """
 _MAX_SCOPES: Final = 200
 _MAX_TRIED: Final = 200
-"""Maximum number of operations whose parameters are searched for an example of the header."""
+"""Maximum number of operations whose parameters are searched for an example of the header `Authorization`."""
 _GIVEN: Final = re.compile(r"(bearer|basic|none)|(header|query):(.+)")
 _HINT: Final = "--auth 'header:Authorization=Bot {key}'"
 
@@ -114,7 +114,7 @@ NONE: Final = Credential(scheme="", kind=None)
 
 
 class Need(msgspec.Struct, frozen=True):
-    """The credentials that one operation accepts: alternative sets of schemes with scopes.
+    """The credentials that one operation accepts: alternative sets of security schemes, each scheme with its scopes.
 
     `is_optional` means that no credential is accepted too. `bearers` are all schemes that use `Authorization: Bearer`; a set of
     such schemes needs only one token, which can be obtained in several ways.
@@ -130,7 +130,9 @@ class Need(msgspec.Struct, frozen=True):
         return bool(self.ways) and all(len(way) > 1 and not set(way) <= self.bearers for way in self.ways)
 
     def scopes(self, scheme: str) -> tuple[str, ...] | None:
-        """Return the scopes that this scheme needs if it alone suffices; None if it does not suffice."""
+        """Return the scopes that an operation needs with this security scheme alone; None if the scheme alone does not
+        suffice.
+        """
         for way in self.ways:
             if scheme in way and (set(way) == {scheme} or set(way) <= self.bearers):
                 return way[scheme]
@@ -168,7 +170,7 @@ def _way(raw: JSONObject) -> dict[str, tuple[str, ...]]:
 
 
 def choose(described: Described, operations: Iterable[FoundOperation], given: str | None) -> Credential:
-    """Return the credential of a connector with these operations.
+    """Return the credential of a connector with these operations. `given` is the author's choice; None if there is none.
 
     `given` is `bearer`, `basic`, `none`, `header:NAME`, `header:NAME=FORM` with `{key}` in the form, `query:NAME`, or a scheme in
     the document.
@@ -201,8 +203,8 @@ def _type(described: Described, name: str) -> object:
 
 
 def _rank(credential: Credential, type_: object) -> int:
-    """Return the rank of a scheme among those that suit equally many operations. A pasted token ranks before an OAuth
-    application, which takes more work to set up.
+    """Return the rank (higher is better) of a security scheme among those that suit equally many operations. A pasted
+    token ranks before an OAuth application, which takes more work to set up.
 
     An OAuth token without a sign-in that works here is the last resort.
     """
@@ -250,7 +252,7 @@ def _own(given: str, described: Described) -> Credential:
 
 
 def _credential(name: str, described: Described, needs: Iterable[Need]) -> Credential | str:
-    """Return the scheme as a credential, or the reason why it cannot be one."""
+    """Return the security scheme called `name` as a credential, or the reason why it cannot be one."""
     try:
         raw = described.references.resolved(described.schemes[name], described.references.root).value
     except DocumentError as error:
@@ -319,7 +321,7 @@ def _form_of_parameters(described: Described) -> str | None:
 
 
 def _oauth2(name: str, raw: JSONObject, needs: Iterable[Need]) -> Credential:
-    """Return a credential for the OAuth flow with a person, else for the flow without a person.
+    """Return a credential for the OAuth flow of the scheme `name` with a person; if it has none, for a flow without a person.
 
     If the scheme has neither, its tokens are pasted like keys.
     """
@@ -333,7 +335,7 @@ def _oauth2(name: str, raw: JSONObject, needs: Iterable[Need]) -> Credential:
 
 
 def _addresses(raw: JSONObject, flow: str, *keys: str) -> list[str]:
-    """Return the addresses in an OAuth Flow Object; empty unless all of them are present."""
+    """Return the addresses under `keys` in an OAuth Flow Object; empty unless all of them are present."""
     flows = raw.get("flows")
     said = flows.get(flow) if isinstance(flows, dict) else None
     found = [str(said.get(key, "")) for key in keys] if isinstance(said, dict) else []

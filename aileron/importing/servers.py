@@ -51,7 +51,8 @@ class Origin(msgspec.Struct, frozen=True):
 def chosen(
     servers: Sequence[Any], found_at: str | None, given: HostPort | None, variables: Mapping[str, str]
 ) -> Origin | None:
-    """Return the first server of a document or operation. None if only a host is missing, which the author must specify.
+    """Return the origin of the first server of a document or operation. None if only a host is missing, which the
+    author must specify.
 
     `found_at` is the URL that the document came from. `given` replaces the host. Raises DocumentError for an invalid URL.
     """
@@ -70,7 +71,7 @@ def chosen(
 
 
 def url_of(server: Any, variables: Mapping[str, str]) -> str:
-    """Return a server's URL with a value for each variable: the given one, or its default.
+    """Return the URL of a Server Object with a value for each variable: from `variables`, or else the default.
 
     Raises DocumentError if neither is known.
     """

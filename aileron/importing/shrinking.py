@@ -22,9 +22,9 @@ from aileron.importing.words import line
 __all__ = ["NO_ROOM", "shrunk"]
 
 _FEW_WORDS: Final = 40
-"""Maximum number of characters of a description when room is short."""
+"""Maximum number of characters of a description in a rule that is too large."""
 _LONG: Final = 160
-"""Minimum size in bytes of an enum that is worth replacing; the replacement has about 60."""
+"""Minimum size in bytes of an enum that a description replaces; the description has about 60."""
 _NESTING: Final = frozenset({"properties", "items", "additionalProperties"})
 _NAMED: Final = 3
 """Number of choices that are named in the description that replaces an enum."""
@@ -32,7 +32,7 @@ NO_ROOM: Final = "an action has no room for it"
 
 
 def shrunk(taken: Taken, most_bytes: int, used: Sequence[Any] = (), *, keeps_used: bool = False) -> Taken:
-    """Return the rule shrunk to at most `most_bytes`, or as small as possible.
+    """Return the rule with at most `most_bytes`, or as few bytes as possible, and everything that was cut from it.
 
     `used` has the document's examples of the value.
     """
@@ -50,7 +50,7 @@ def shrunk(taken: Taken, most_bytes: int, used: Sequence[Any] = (), *, keeps_use
 
 
 class _Node(NamedTuple):
-    """A nested rule, its path within the outer rule, its examples and its depth."""
+    """A rule nested in another, with its path there, its examples and its depth."""
 
     rule: Rule
     at: str
@@ -76,7 +76,7 @@ def _nodes(rule: Rule, used: Sequence[Any]) -> Iterator[_Node]:
 
 
 def _shorten(rule: Rule, characters: int) -> None:
-    """Cut descriptions to `characters`, except those that replace an enum."""
+    """Cut the descriptions in a rule to `characters`, except those that replace an enum."""
     for node in _nodes(rule, ()):
         words = node.rule.get("description")
         if words is None or words.startswith("One of "):
@@ -103,8 +103,8 @@ def _cut_choices(rule: Rule, most_bytes: int) -> Iterator[Lost]:
 
 
 def _cut_properties(rule: Rule, most_bytes: int, used: Sequence[Any], *, keeps_used: bool) -> list[Lost]:
-    """Remove optional properties. First come those that are in no example: the deepest, then objects and lists, then the last
-    ones.
+    """Remove optional properties from a rule while it has more than `most_bytes`: first those in no example; of these
+    the deepest, then objects and lists, then the last ones. Return what was removed.
 
     Each object keeps at least one property.
     """

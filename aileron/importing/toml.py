@@ -17,7 +17,9 @@ __all__ = ["toml_of"]
 
 
 def toml_of(value: Any) -> str:
-    """Return visible text, numbers, booleans, lists or tables as TOML. Keys are quoted, because a document can have any name."""
+    """Return visible text, a number, a boolean, a list or a table as TOML. Keys are quoted, because a document can
+    contain any name.
+    """
     if isinstance(value, dict):
         inner = ", ".join(f"{json.dumps(key, ensure_ascii=False)} = {toml_of(member)}" for key, member in value.items())
         return f"{{ {inner} }}" if inner else "{}"

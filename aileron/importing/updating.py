@@ -81,7 +81,7 @@ class Update(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def chosen_again(described: Described, record: ImportRecord) -> list[FoundOperation]:
-    """Return the previously chosen operations that the document still has."""
+    """Return the operations that were chosen in the previous import and that the document still has."""
     names = set(record.operations)
     return [operation for operation in described.operations if operation.name in names]
 
@@ -93,7 +93,8 @@ def compared(
     record: ImportRecord,
     now: Mapping[str, bytes],
 ) -> Update:
-    """Compare the new files with the previously generated ones and with the repository's current files.
+    """Return the update: the new files compared with those that the previous import generated, and with `now`, the
+    repository's current files.
 
     Raises DocumentError if these cannot be used.
     """
@@ -129,7 +130,9 @@ def compared(
 
 
 def _text(now: Mapping[str, bytes], path: str, before: str) -> str:
-    """Return the author's file, or the previously generated one if the author removed it."""
+    """Return the text of the author's file at `path`, or `before`, the previously generated text, if the author removed
+    the file.
+    """
     try:
         return now[path].decode() if path in now else before
     except UnicodeDecodeError:
@@ -190,15 +193,17 @@ def _listed(files: Mapping[str, bytes]) -> dict[str, JSONObject]:
 
 
 def _of_tool(before: JSONObject, after: JSONObject) -> Iterator[Change]:
-    """Yield the changes between two versions of a tool as its server listed it. A model reads these words, so every change to
-    them widens, like a new input.
+    """Yield the changes between two versions of a tool as its server listed it. A model reads all of it, so every
+    change widens, as a new input does.
     """
     for difference in differences(before, after):
         yield Change.of(f"tool {difference.place}", difference.before or None, difference.after or None)
 
 
 def _answers(files: Mapping[str, bytes]) -> dict[str, bytes]:
-    """Return each operation's responses from a packed document, with their named schemas, for comparison."""
+    """Return the responses of each operation in the packed document among `files`, with the schemas that they name, for
+    comparison.
+    """
     document = files.get(_DOCUMENT)
     if document is None:
         return {}

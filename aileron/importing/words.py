@@ -25,7 +25,7 @@ _LINK: Final = re.compile(r"!?\[([^\[\]]{0,300})\]\([^()\s]{0,2000}(?:\s[^()]{0,
 _MARKS: Final = re.compile(r"[*_]{2,}|(?<!\w)[*_](?=\w)|(?<=\w)[*_](?!\w)|`+|^#+\s+", re.MULTILINE)
 _END: Final = re.compile(r"(?<!\be\.g)(?<!\bi\.e)(?<!\betc)(?<!\bvs)[.!?:]?(?:\s+(?=[A-Z\"“(`])|\s*$)")
 _MAX_SHORT: Final = 8
-"""Number of characters before a full stop that are searched for an abbreviation."""
+"""Maximum number of characters before a full stop that are searched for an abbreviation."""
 _MAX_READ: Final = 20_000
 """Maximum number of characters of a description that are read; only the beginning is used."""
 
