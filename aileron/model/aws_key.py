@@ -60,7 +60,7 @@ class AwsKey(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, username: str | None, value: Secret) -> Self:
-        """Return the AWS key in a stored value.
+        """Return the AWS key in `value`, a stored secret; `username` is the access key ID, if it is stored apart.
 
         Raises ValueError saying what is wrong with the value, as the end of "the secret …".
         """

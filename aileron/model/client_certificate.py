@@ -157,7 +157,7 @@ def _belonging_to(key: PrivateKeyTypes, certificates: list[Certificate]) -> Cert
 
 
 def _in_order(client: Certificate, certificates: list[Certificate]) -> list[Certificate]:
-    """Return the client's certificate followed by its issuers in order, without certificates that are not part of the chain."""
+    """Return the client's certificate followed by its issuers in order, without the others in `certificates`."""
     chain, rest = [client], [certificate for certificate in certificates if certificate != client]
     while issuer := next((certificate for certificate in rest if certificate.subject == chain[-1].issuer), None):
         chain.append(issuer)

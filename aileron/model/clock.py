@@ -16,5 +16,5 @@ __all__ = ["since_boot"]
 
 
 def since_boot() -> float:
-    """Return the seconds since the machine was started, including suspend time."""
+    """Return the seconds since the machine was started, including the time that it was suspended."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)

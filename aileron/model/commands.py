@@ -61,7 +61,7 @@ def check_command_pattern(pattern: str) -> None:
 
 
 def is_granted(command: str, patterns: Iterable[str]) -> bool:
-    """Return whether one of the patterns matches the complete command. Takes time in proportion to the command's length."""
+    """Return whether one of the patterns matches the whole of `command`. Takes time in proportion to the command's length."""
     if not 1 <= len(command) <= MAX_COMMAND:
         return False
     return any(_matches(command, pattern) for pattern in patterns)
@@ -101,7 +101,9 @@ def _matches(command: str, pattern: str) -> bool:
 
 
 def _after_star(command: str, starts: set[int], *, begins_word: bool) -> set[int]:
-    """Return the positions where a `*` that begins at one of `starts` can end."""
+    """Return the indexes in `command` at which the text that a pattern's `*` stands for can end, if it begins at one of
+    `starts`.
+    """
     ends: set[int] = set()
     for start in sorted(starts):
         if begins_word and command.startswith("-", start):

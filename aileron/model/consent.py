@@ -423,7 +423,9 @@ Subject = (
 
 
 class Consent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The latest consent under one name: `digest` is that of a file, a pin or settings; `approval` is the approval's id."""
+    """The latest consent under one name: `digest` is that of the file, pin or settings; `approval` is the id of the
+    approval that gave it.
+    """
 
     kind: ConsentKind
     name: str
@@ -548,7 +550,7 @@ class Consents(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return msgspec.structs.replace(self, agreed=tuple(ordered))
 
     def without_consent(self, kind: ConsentKind, name: str) -> Consents:
-        """Return the consents without the consent of this kind and name."""
+        """Return the consents without the latest consent of this kind and name."""
         kept = tuple(consent for consent in self.agreed if (consent.kind, consent.name) != (kind, name))
         return msgspec.structs.replace(self, agreed=kept)
 
@@ -558,11 +560,11 @@ class Consents(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return msgspec.structs.replace(self, grants=tuple(ordered))
 
     def without_grant(self, grant_id: str) -> Consents:
-        """Return the consents without this grant."""
+        """Return the consents without the grant with this id."""
         return msgspec.structs.replace(self, grants=tuple(grant for grant in self.grants if grant.id != grant_id))
 
     def with_use(self, grant_id: str) -> Consents:
-        """Return the consents with one more use counted for this grant."""
+        """Return the consents with one more use counted for the grant with this id."""
         counted = [msgspec.structs.replace(grant, used=grant.used + (grant.id == grant_id)) for grant in self.grants]
         return msgspec.structs.replace(self, grants=tuple(counted))
 
@@ -576,17 +578,19 @@ class Consents(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return msgspec.structs.replace(self, passkeys=tuple(ordered))
 
     def without_passkey(self, key_id: str) -> Consents:
-        """Return the consents without this passkey."""
+        """Return the consents without the passkey with this id."""
         return msgspec.structs.replace(
             self, passkeys=tuple(passkey for passkey in self.passkeys if passkey.id != key_id)
         )
 
     def is_used(self, approval: str) -> bool:
-        """Return whether this decision was used or withdrawn."""
+        """Return whether the decision about this approval was used or withdrawn."""
         return any(decision.approval == approval for decision in self.used)
 
     def with_used(self, approval: str, until: int, now: int) -> Consents:
-        """Return the consents with this decision marked as used, and without the decisions that are too old at `now`."""
+        """Return the consents with the decision about `approval` marked as used, and without the marks of decisions
+        that are too old to be used at `now`.
+        """
         kept = [decision for decision in self.used if decision.until >= now and decision.approval != approval]
         ordered = sorted([*kept, UsedDecision(approval=approval, until=until)], key=lambda decision: decision.approval)
         return msgspec.structs.replace(self, used=tuple(ordered))

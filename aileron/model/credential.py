@@ -101,7 +101,9 @@ class Reach(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return tuple(map(LoginTarget.parse, _Wire.parse(self.wire).logins))
 
     def widened_to(self, other: Reach) -> tuple[str, ...]:
-        """Return in words everything that `other` asks for beyond this reach; empty if it asks for no more."""
+        """Return in words everything that `other` asks for beyond this reach, an entry for each thing; empty if it asks
+        for no more.
+        """
         found = [f"host {host}" for host in other.hosts if host not in self.hosts]
         found += [f"scope {scope}" for scope in other.scopes if scope not in self.scopes]
         agreed, asked = _Wire.parse(self.wire), _Wire.parse(other.wire)
@@ -334,7 +336,7 @@ def login_facts(details: LoginDetails | None) -> tuple[tuple[str, Any], ...]:
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
-    """The facts about a binding that plans need.
+    """A binding as plans see it: its name, its reach, and facts about its credential, but no secret.
 
     `reach` is None if the binding was created before reaches were stored; such a binding is suspended until it is bound again.
     """

@@ -26,7 +26,7 @@ CREDENTIAL_KINDS: Final[tuple[CredentialKind, ...]] = get_args(CredentialKind)
 
 
 class UserNameRule(NamedTuple):
-    """The rules for the user name of a kind of credential. `words` is its name in a prompt."""
+    """The rules for the user name of a kind of credential. `words` is what a prompt calls the user name."""
 
     words: str
     is_required: bool
@@ -35,17 +35,19 @@ class UserNameRule(NamedTuple):
 
 
 class CredentialFacts(NamedTuple):
-    """The facts about a kind of credential. `username` is None if its secret has no user name."""
+    """The facts about a kind of credential. `username` is None if credentials of this kind have no user name."""
 
     username: UserNameRule | None = None
     logs_in_with: Literal["password", "token"] | None = None
-    """Form of its secret in a login at a service that does not speak HTTP; None if it cannot be used for logins."""
+    """Form of the secret in a login at a service that does not speak HTTP; None if the kind of credential cannot be
+    used for logins.
+    """
     has_one_form: bool = False
-    """True if all connectors send it in one form, which need not be compared."""
+    """True if all connectors send credentials of this kind in the same form, so that the form need not be compared."""
 
 
 def credential_facts(kind: CredentialKind) -> CredentialFacts:
-    """Return the facts about this kind."""
+    """Return the facts about this kind of credential."""
     match kind:
         case "basic":
             return CredentialFacts(UserNameRule("User name", is_required=True, ends_at_colon=True), has_one_form=True)
@@ -66,12 +68,12 @@ def credential_facts(kind: CredentialKind) -> CredentialFacts:
 
 
 def maybe_credential_facts(kind: str) -> CredentialFacts | None:
-    """Return the facts about the kind with this name; None for a kind that this version does not know."""
+    """Return the facts about the kind of credential with this name; None for a kind that this version does not know."""
     return next((credential_facts(known) for known in CREDENTIAL_KINDS if known == kind), None)
 
 
 def parse_credential_kind(text: str) -> CredentialKind:
-    """Return the kind with this name. Raises ValueError if there is none."""
+    """Return the kind of credential with this name. Raises ValueError if there is none."""
     for kind in CREDENTIAL_KINDS:
         if kind == text:
             return kind

@@ -209,7 +209,8 @@ def moment(seconds: float) -> str:
 
 
 def held_until(decided_at: float, signed_at: str | None, window_s: float) -> float:
-    """Return the start time of an approved run, in seconds since the epoch. Until then the run can be cancelled.
+    """Return the time at which an approved run starts, `window_s` seconds after its approval, in seconds since the
+    epoch. Until then it can be cancelled.
 
     The window begins at the signed time, or at the ledger's `decided_at` if decisions are unsigned. Raises ValueError if
     `signed_at` has another spelling than `moment` writes.

@@ -44,7 +44,7 @@ _BOUNDS: Final = {
 
 
 def json_schema(schema: Schema, title: str) -> JSONObject:
-    """Return the JSON Schema of a document whose TOML is read as JSON."""
+    """Return a JSON Schema for documents in TOML with this schema, for editors that read TOML as JSON."""
     return {"$schema": DIALECT, "title": title, **_object(schema)}
 
 

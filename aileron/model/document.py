@@ -204,18 +204,23 @@ class Table:
         return key in self._values
 
     def refuse(self, key: str | None, problem: str, *inner: str | int) -> AileronError:
-        """Return the error for `key`, or for the key or element at the path `inner` below it, with file and line.
+        """Return the error for a key of this table, or for the key or element at the path `inner` below it, with file
+        and line.
 
         If `key` is None, the error is about this table itself.
         """
         return self._source.refuse(self._path if key is None else (*self._path, key, *inner), problem)
 
     def parsed(self, key: str, parse: Callable[[str], _T]) -> _T:
-        """Return a required string as parsed by `parse`. A ValueError from `parse` becomes an error with file and line."""
+        """Return the required string under `key`, converted by `parse`. A ValueError from `parse` becomes an error with
+        file and line.
+        """
         return self.attempt(key, parse, self.string(key))
 
     def attempt(self, key: str, parse: Callable[[str], _T], text: str) -> _T:
-        """Return `parse(text)`. A ValueError from `parse` becomes an error about `key`, with file and line."""
+        """Return `parse(text)`, where `text` is a value under `key`. A ValueError from `parse` becomes an error about
+        `key`, with file and line.
+        """
         try:
             return parse(text)
         except ValueError as error:
@@ -236,7 +241,9 @@ class Table:
         return tuple(map(str, self._elements(key)))
 
     def element_lines(self, key: str) -> tuple[int, ...]:
-        """Return the line of each element of an array, for errors of checks that are made after the document was read."""
+        """Return the line of each element of the array under `key`, for errors of checks that are made after the
+        document was read.
+        """
         return self._source.element_lines((*self._path, key), len(self._elements(key)))
 
     def boolean(self, key: str, default: bool) -> bool:
@@ -256,7 +263,7 @@ class Table:
         return self._values[key]
 
     def free(self, key: str) -> JSONObject:
-        """Return a table of arbitrary values that JSON can represent; empty if the key is absent."""
+        """Return the table under `key`, which can have any values that JSON can represent; empty if the key is absent."""
         value = self._values.get(key, {})
         assert isinstance(value, dict)
         return value
@@ -324,7 +331,7 @@ class Table:
             seen.add(text)
 
     def _instead_of_none(self, key: str, field: Field) -> str:
-        """Return what to write in place of an array or a table without entries."""
+        """Return the end of an error message about an empty array or table: what to write in its place."""
         example = f", such as {json.dumps(field.example)}" if isinstance(field.example, list) else ""
         if field.required and not self._is_optional:
             return example
@@ -477,7 +484,9 @@ def _statements(text: str) -> Iterator[list[_Token]]:
 
 
 def _element_offsets(statement: list[_Token]) -> Iterator[int]:
-    """Yield for each element of an array how many lines below its key the element is; nothing if the value is not an array."""
+    """Yield, for each element of the array in a statement, how many lines below the array's key it is; nothing if the
+    value is not an array.
+    """
     depth = newlines = 0
     is_due = False
     for token in statement[[token.text for token in statement].index("=") + 1 :]:

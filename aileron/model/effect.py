@@ -22,7 +22,7 @@ class Stakes(enum.Enum):
     LOW = "low"
     MARKED = "marked"
     HIGH_IF_FINAL = "high if final"
-    """High if the author declares that the step cannot be undone."""
+    """High stakes if the author declares that the step cannot be undone."""
     HIGH = "high"
 
 

@@ -74,12 +74,12 @@ class FailureClass(enum.StrEnum):
 
     @property
     def http_status(self) -> int:
-        """Status of an HTTP response whose body is this failure."""
+        """Status of an HTTP response whose body is a failure of this class."""
         return _STATUS_AND_EXIT[self][0]
 
     @property
     def exit_code(self) -> int:
-        """Exit code of a command that ends with this failure."""
+        """Exit code of a command that ends with a failure of this class."""
         return _STATUS_AND_EXIT[self][1]
 
 

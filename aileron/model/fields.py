@@ -15,12 +15,12 @@ __all__ = ["full_name", "version"]
 
 
 def full_name(says: str, *, required: bool = True) -> Field:
-    """Return the field of a connector's full name."""
+    """Return the schema's field for the full name of a connector; `says` is its purpose."""
     return Field(Kind.STRING, required=required, says=says, pattern=FQN, example="github://acme/mail")
 
 
 def version(says: str) -> Field:
-    """Return the field of one version."""
+    """Return the schema's field for a version; `says` is its purpose."""
     return Field(
         Kind.STRING, required=True, says=says, pattern=SEMVER, bounds=range(5, MAX_VERSION + 1), example="1.2.0"
     )

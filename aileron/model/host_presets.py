@@ -36,5 +36,7 @@ HOST_PRESETS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 
 def resolved_hosts(given: Iterable[str]) -> tuple[str, ...]:
-    """Return the hosts with each preset replaced by its hosts, in the given order, each host at most once."""
+    """Return the hosts in `given` with the name of each preset replaced by the preset's hosts, in the given order, each
+    at most once.
+    """
     return tuple(dict.fromkeys(host for name in given for host in HOST_PRESETS.get(name, (name,))))

@@ -40,36 +40,36 @@ else:
 
 
 def dict_of(value: object) -> JSONObject:
-    """Return a value that should be an object, or an empty object if it is not one."""
+    """Return `value` if it is a JSON object, otherwise an empty object."""
     return value if isinstance(value, dict) else {}
 
 
 def list_of(value: object) -> list[JSON]:
-    """Return a value that should be an array, or an empty array if it is not one."""
+    """Return `value` if it is a JSON array, otherwise an empty array."""
     return value if isinstance(value, list) else []
 
 
 def maybe_text(value: object) -> str | None:
-    """Return a value that should be a text, or None if it is not one."""
+    """Return `value` if it is a text, otherwise None."""
     return value if isinstance(value, str) else None
 
 
 def checked_dict(value: object) -> JSONObject:
-    """Return a value that must be an object. Raises TypeError for any other value."""
+    """Return `value`, which must be a JSON object. Raises TypeError for any other value."""
     if not isinstance(value, dict):
         raise TypeError(f"{type(value).__name__} instead of an object")
     return value
 
 
 def checked_text(value: object) -> str:
-    """Return a value that must be a text. Raises TypeError for any other value."""
+    """Return `value`, which must be a text. Raises TypeError for any other value."""
     if not isinstance(value, str):
         raise TypeError(f"{type(value).__name__} instead of a text")
     return value
 
 
 def checked_int(value: object) -> int:
-    """Return a value that must be a whole number. Raises TypeError for any other value."""
+    """Return `value`, which must be a whole number. Raises TypeError for any other value."""
     if not isinstance(value, int) or isinstance(value, bool):
         raise TypeError(f"{type(value).__name__} instead of a whole number")
     return value

@@ -59,7 +59,7 @@ PasswordForm = Literal["md5", "cleartext"]
 PROTOCOLS: Final[tuple[LoginProtocol, ...]] = get_args(LoginProtocol)
 LOGIN_TARGET: Final = re.compile(rf"({'|'.join(PROTOCOLS)})(?:\+(tls|starttls|plain))?://([^/]+)")
 _STARTTLS_PORTS: Final = frozenset({("smtp", 25), ("smtp", 587), ("imap", 143), ("pop3", 110)})
-"""Ports on which the protocol begins without TLS (RFC 8314 section 7.3, RFC 6409 section 3.1)."""
+"""Ports on which connections of a protocol begin without TLS (RFC 8314 section 7.3, RFC 6409 section 3.1)."""
 MAX_LOGINS: Final = 8
 """Maximum number of logins of one connector, because a person reads each before approving; a mail account has at most three."""
 MAX_COMMANDS: Final = 16
@@ -82,22 +82,22 @@ class ProtocolFacts(NamedTuple):
 
     words: str
     has_starttls: bool = False
-    """True if it can begin without TLS."""
+    """True if a connection of the protocol can begin without TLS."""
     takes_tokens: bool = False
-    """True if a user can log in with an access token (XOAUTH2)."""
+    """True if a user of the protocol can log in with an access token (XOAUTH2)."""
     has_addresses: bool = False
-    """True if its user names are mostly mail addresses."""
+    """True if user names of the protocol are mostly mail addresses."""
     has_roles: bool = False
-    """True if its servers report what a role can do."""
+    """True if servers of the protocol report what a database role can do."""
     has_previewed: bool = False
-    """True if its transactions can be limited to the effects that a person saw in a preview."""
+    """True if transactions of the protocol can be limited to the effects that a person saw in a preview."""
     has_password_forms: bool = False
-    """True if its servers may ask for the password in a form that a person has to allow."""
+    """True if servers of the protocol may ask for the password in a form that a person has to allow."""
     databases: Literal["named", "numbered"] | None = None
     can_read_only: bool = True
-    """True if its streams can be restricted to reading, for a preview."""
+    """True if streams of the protocol can be restricted to reading, for a preview."""
     is_apart: bool = False
-    """True if its logins are made in a process that makes no logins of other protocols."""
+    """True if logins of the protocol are made in a process that makes no logins of other protocols."""
 
 
 def protocol_facts(protocol: LoginProtocol) -> ProtocolFacts:

@@ -107,7 +107,9 @@ class OAuth2Provider(msgspec.Struct, frozen=True, kw_only=True):
     If None, an `iss` that is sent must have the origin of `authorize_url`.
     """
     issuer_in_answer: bool = True
-    """True if, when `issuer` is set, a response without `iss` is refused; False for a provider that never sends `iss`."""
+    """True if a provider's response without `iss` is refused when `issuer` is set; False for a provider that never
+    sends `iss`.
+    """
     device_authorization_url: str | None = None
     """Address for sign-ins on machines without a browser (RFC 8628); None if the provider has none."""
     revocation_url: str | None = None
@@ -134,7 +136,7 @@ class OAuth2Provider(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LimitsSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """The `[limits]` of a connector.
+    """The `[limits]` table of a connector's manifest.
 
     `memory_mb` is in MiB, in addition to what the interpreter itself takes; `timeout_s` is in seconds of real time; `subprocess`
     is true if the connector may start processes.
@@ -164,7 +166,8 @@ class Parameter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
-    """An `[[operations]]` entry: an operation of a connector. With `rest`, it accepts arguments other than its parameters.
+    """An `[[operations]]` entry: an operation of a connector. If `rest` is true, it accepts arguments that `parameters`
+    does not list.
 
     `network` is true if the operation may send requests, and `credential` if it may send them with a credential. Both default to
     true.
@@ -217,7 +220,7 @@ class ConnectorManifest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InputSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """An `[[inputs]]` entry of an action."""
+    """An `[[inputs]]` entry of an action file."""
 
     name: str
     type: InputType
@@ -246,7 +249,7 @@ class RequiredConnector(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StepSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """An `[[execute]]` entry.
+    """An `[[execute]]` entry of an action file: one step.
 
     `inputs` holds literals and `${args.x}` references, not yet resolved. `effect` is None if the file does not declare it.
     """
@@ -265,7 +268,9 @@ class StepSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ApprovalRule(msgspec.Struct, frozen=True, kw_only=True):
-    """The `[approval]` table. Times are in seconds. If the file does not set `irreversible`, a run counts as irreversible."""
+    """The `[approval]` table of an action file. Times are in seconds. If the file does not set `irreversible`, a run
+    counts as irreversible.
+    """
 
     required: bool = False
     expires_in_s: int = 900
@@ -275,8 +280,8 @@ class ApprovalRule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PreviewRule(msgspec.Struct, frozen=True, kw_only=True):
-    """The `[approval.preview]` table: an operation that only reads, run for the person who decides, and the parts of its result
-    that they see.
+    """The `[approval.preview]` table of an action file: an operation that only reads, run for the person who decides,
+    and the parts of its result that they see.
 
     `inputs` holds literals and `${args.x}` references; `render` maps a label to a dotted path into the operation's result, in the
     order of the file; `multiline` are the labels whose text may have several lines.

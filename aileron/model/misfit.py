@@ -27,7 +27,8 @@ _LARGEST_INT: Final = 2**53 - 1
 
 
 def misfit_in(value: Any, *, is_canonical: bool = False) -> str | None:
-    """Return the path and the fault of the first value that JSON cannot carry, as text safe for a terminal; None if all fit.
+    """Return the path and the fault of the first part of `value` that JSON cannot carry, as text safe for a terminal;
+    None if there is none.
 
     `is_canonical` is for canonical JSON, which has no integers of 2**53 and more.
     """

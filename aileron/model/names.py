@@ -43,7 +43,7 @@ __all__ = [
 ]
 
 OnConflict = Literal["refuse", "replace", "keep_both"]
-"""Reaction if the version is already installed with other bytes."""
+"""Reaction of an install if the version is already installed with other bytes."""
 
 SCHEMES: Final = ("github", "gitlab", "hub")
 UNBOUND_HASH: Final = "sha256:bound-at-release"

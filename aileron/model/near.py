@@ -23,7 +23,9 @@ _MAX_CHARS: Final = 100
 
 
 def did_you_mean(word: str, known: Iterable[str], otherwise: str = "") -> str:
-    """Return a question that suggests the most similar known word; return `otherwise` if no word is similar."""
+    """Return a question such as `did you mean 'list'?` that suggests the most similar known word; return `otherwise` if
+    no word is similar.
+    """
     import difflib
 
     near = difflib.get_close_matches(word[:_MAX_CHARS], map(str, known), n=1)

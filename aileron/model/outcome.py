@@ -69,4 +69,4 @@ class Running(msgspec.Struct, frozen=True, kw_only=True):
     run_id: str
     status: Literal[RunStatus.RUNNING, RunStatus.APPROVED] = RunStatus.RUNNING
     approval_id: str | None = None
-    """Id of the approval that the run begins with; set while its status is `approved`."""
+    """Id of the approval with which the run will begin; set while its status is `approved`."""

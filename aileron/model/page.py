@@ -63,5 +63,5 @@ class PageFrame:
         """Headers of every response in addition to its content type."""
 
     def html(self, title: str, body: str) -> str:
-        """Return the complete document. `title` and `body` are HTML."""
+        """Return a complete HTML page. `title` and `body` are HTML."""
         return _PAGE.format(title=title, style=self._style, body=body)

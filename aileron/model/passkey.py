@@ -188,7 +188,7 @@ def passkey_id(credential_id: bytes, public_key: bytes) -> str:
 
 
 def id_of(passkey: PasskeyKey) -> str:
-    """Return the id computed from a passkey's stored credential id and key, whatever id is stored in addition.
+    """Return a passkey's id, computed from its credential id and key, without trusting an id that is stored with them.
 
     Raises PasskeyError("form") if these cannot be decoded.
     """
@@ -200,7 +200,7 @@ def _named(credential_id: bytes, public_key: bytes) -> bytes:
 
 
 def is_passkey(key_id: str) -> bool:
-    """Return whether this is the id of a passkey rather than of an approver's key. The key itself is not checked."""
+    """Return whether `key_id` is the id of a passkey rather than of an approver's key. The key itself is not checked."""
     return key_id.startswith(_PREFIX)
 
 
@@ -226,7 +226,9 @@ def challenge_of(statement: Statement) -> str:
 
 
 def check_assertion(passkey: PasskeyKey, statement: Statement, signature: str) -> None:
-    """Check, by the module's list, that `signature` is this passkey's signature of this statement. Raises PasskeyError if not."""
+    """Check that `signature` is this passkey's signature of this statement, by the seven checks listed for the module.
+    Raises PasskeyError if not.
+    """
     from cryptography.exceptions import InvalidSignature  # most importers need only the types, without the library
 
     assertion = Assertion.parse(signature)  # 1
@@ -346,7 +348,7 @@ def _from_hex(text: str) -> bytes:
 
 
 def _spelled(key: Any) -> bytes:
-    """Return a key in the encoding that an enrollment stores. Raises PasskeyError if the key cannot be encoded."""
+    """Return a COSE key in the encoding that an enrollment stores. Raises PasskeyError if the key cannot be encoded."""
     from fido2 import cbor
 
     try:
@@ -356,7 +358,9 @@ def _spelled(key: Any) -> bytes:
 
 
 def _key(spelled: bytes) -> CoseKey:
-    """Decode a COSE key with exactly the parameters of its algorithm. Raises PasskeyError("algorithm") for any other bytes."""
+    """Decode a COSE key that has exactly the parameters of its algorithm. Raises PasskeyError("algorithm") for any
+    other bytes.
+    """
     from fido2 import cbor
     from fido2.cose import CoseKey
 
@@ -389,7 +393,7 @@ def _is_known(cose: dict[Any, Any]) -> bool:
 
 
 def _check_usable(key: CoseKey) -> None:
-    """Check that a key is usable. Raises PasskeyError("algorithm") if not.
+    """Check that a public key can verify signatures. Raises PasskeyError("algorithm") if not.
 
     Well-formed numbers can still be an invalid key, such as a point that is not on the curve; only using the key shows that.
     """

@@ -76,12 +76,12 @@ class PemBlock(NamedTuple):
 
     @property
     def is_private_key(self) -> bool:
-        """True for a private key of any kind, encrypted or not."""
+        """True for a block with a private key of any kind, encrypted or not."""
         return self.label.endswith(b"PRIVATE KEY")
 
     @property
     def is_encrypted(self) -> bool:
-        """True if the private key needs a passphrase."""
+        """True for a block with a private key that needs a passphrase."""
         if (
             self.label == b"ENCRYPTED PRIVATE KEY" or b"ENCRYPTED" in self.text.partition(b"\n\n")[0]
         ):  # RFC 1421, Proc-Type
@@ -96,7 +96,7 @@ class PemBlock(NamedTuple):
 
 
 def pem_blocks(data: bytes) -> list[PemBlock]:
-    """Return the complete blocks in `data`, without the text between the blocks."""
+    """Return the complete PEM blocks in `data`, without the text between the blocks."""
     found: list[PemBlock] = []
     lines: list[bytes] = []
     label = b""
@@ -114,7 +114,7 @@ def pem_blocks(data: bytes) -> list[PemBlock]:
 
 
 def private_key_blocks(data: bytes) -> list[PemBlock]:
-    """Return only the blocks that are private keys."""
+    """Return the PEM blocks in `data` that are private keys."""
     return [block for block in pem_blocks(data) if block.is_private_key]
 
 
@@ -130,7 +130,9 @@ def pem_without_text(data: bytes) -> bytes:
 
 
 def maybe_private_key(value: Secret) -> PemBlock | None:
-    """Return the private key, encrypted or not, in PEM or OpenSSH's format, if the value is nothing else; None otherwise."""
+    """Return the private key, encrypted or not, in PEM or OpenSSH's format, if `value` consists of nothing else; None
+    otherwise.
+    """
     data = value.reveal()
     match pem_blocks(data):
         case [key] if key.is_private_key and key.text == data.rstrip(b"\n") + b"\n" and _PRINTABLE.fullmatch(data):
@@ -139,7 +141,7 @@ def maybe_private_key(value: Secret) -> PemBlock | None:
 
 
 def is_document(value: Secret) -> bool:
-    """Return whether the value is of a kind that can span several lines: PEM, or a JSON object."""
+    """Return whether `value` is of a kind that can have several lines: PEM blocks, or a JSON object."""
     data = value.reveal()
     if (
         maybe_private_key(value) is not None

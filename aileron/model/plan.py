@@ -92,7 +92,8 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Grant(msgspec.Struct, frozen=True, kw_only=True):
-    """The reach of one step: what the manifest, the action, the binding and the user's exceptions for private hosts all allow.
+    """The reach of one step: everything that the manifest, the action, the binding and the user's exceptions for
+    private hosts all allow.
 
     `hosts` are all destinations. `plain` are the hosts listed in the user's `egress.private_plain`, which are contacted
     without TLS and only on loopback. `private` are the hosts listed in `egress.private` (or `private_plain`), which may resolve
@@ -104,7 +105,7 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
     private: frozenset[HostPort] = frozenset()
     credential: CredentialUse | None = None
     reserved: tuple[str, ...] = ()
-    """URLs of the provider's endpoints (token, device, revocation).
+    """URLs of the OAuth provider's endpoints (token, device, revocation).
 
     Only the supervisor sends requests to them, even if `hosts` includes their host.
     """
@@ -189,7 +190,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def changes_only_seen(self) -> bool:
-        """True if a step makes only the changes that its preview showed.
+        """True if a step of the plan makes only the changes that its preview showed.
 
         A run that was approved without a preview would change nothing.
         """
@@ -212,7 +213,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _leave_out_no_logins(credential: JSONObject | None) -> None:
-    """Remove empty logins and commands from a need, because older plans lack these fields and their digests must not change."""
+    """Remove empty `logins` and `commands` from a step's credential, because older plans lack these fields and their
+    digests must not change.
+    """
     if credential is not None:
         need = dict_of(credential["need"])
         for name in ("logins", "commands"):

@@ -48,14 +48,14 @@ class Preview(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class SeenEffects(NamedTuple):
-    """The record of a preview that showed effects: a digest of the effects, and one of all fields."""
+    """The record of a preview that showed effects: the digest of the effects, and the digest of all its fields."""
 
     effects: str
     fields: str
 
     @property
     def digest(self) -> str:
-        """The digest that `shown_digest` returns for the preview.
+        """The digest of the preview, as `shown_digest` returns it.
 
         Computed from `effects` and `fields` alone, so that their holder can check that these effects were shown.
         """
@@ -63,13 +63,13 @@ class SeenEffects(NamedTuple):
 
 
 def shown_effects(fields: Sequence[PreviewField]) -> SeenEffects | None:
-    """Return the record of a preview that showed effects; None for any other preview."""
+    """Return the record of a preview with these fields if it showed effects; None otherwise."""
     found = next((field.effects for field in fields if field.effects is not None), None)
     return None if found is None else SeenEffects(found, _digest_of(fields))
 
 
 def shown_digest(fields: Sequence[PreviewField]) -> str:
-    """Return `sha256:…` over the fields that were shown."""
+    """Return the digest (`sha256:…`) of a preview with these fields."""
     effects = shown_effects(fields)
     return _digest_of(fields) if effects is None else effects.digest
 

@@ -154,5 +154,7 @@ class TokenGrant(msgspec.Struct, frozen=True, kw_only=True):
         return self.grant == "jwt_bearer" or self.client_auth == "private_key_jwt"
 
     def serves(self, asked: TokenGrant) -> bool:
-        """Return whether this grant's tokens suffice for `asked`, that is, `asked` is the same grant with no additional scope."""
+        """Return whether the tokens of this grant suffice for `asked`, that is, `asked` is the same grant with no
+        additional scope.
+        """
         return set(asked.scopes) <= set(self.scopes) and msgspec.structs.replace(asked, scopes=self.scopes) == self

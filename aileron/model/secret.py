@@ -31,7 +31,7 @@ class Secret:
         self._value: Final = value
 
     def reveal(self) -> bytes:
-        """Return the bytes. Callers store them only in a local variable, and no longer than the request needs them."""
+        """Return the secret bytes. Callers store them only in a local variable, and no longer than the request needs them."""
         return self._value
 
     def __len__(self) -> int:

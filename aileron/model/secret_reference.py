@@ -113,7 +113,7 @@ class Elsewhere(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
 
     @property
     def parsed(self) -> SecretReference:
-        """The parsed reference. Raises ValueError if `reference` was not written by this program."""
+        """The reference in its parsed form. Raises ValueError if `reference` was not written by this program."""
         return SecretReference.parse(self.reference)
 
     @property

@@ -75,7 +75,9 @@ class Selection(msgspec.Struct, frozen=True):
         return all(is_selected(selectors, action) for selectors in self.lists)
 
     def admits_facts(self, name: str, tags: Collection[str], connectors: Collection[str]) -> bool:
-        """Return whether the selection includes an action with these properties, which are known even if its file is broken."""
+        """Return whether the selection includes an action with these properties, which are known even if the action's
+        file is broken.
+        """
         return all(any(selector.matches(name, tags, connectors) for selector in selectors) for selectors in self.lists)
 
     def __bool__(self) -> bool:

@@ -54,7 +54,7 @@ class NoPlace(enum.StrEnum):
     """The reason why a party gets no further place."""
 
     SHARE = "share"
-    """The party already holds its current share. Parties that hold fewer places may still get one."""
+    """The party already holds its current share of the places. Parties that hold fewer may still get one."""
     FULL = "full"
     """All places that the parties share are taken."""
 
@@ -70,7 +70,9 @@ class Places:
         self._common = total - self._kept
 
     def why_not(self, party: str, held: Mapping[str, int]) -> NoPlace | None:
-        """Return why `party` cannot have one more place; None if it can have one."""
+        """Return why `party` cannot have one more place; None if it can. `held` is the number of places that each party
+        holds.
+        """
         has = held.get(party, 0)
         if party == PERSON and has < self._kept:
             return None

@@ -53,7 +53,7 @@ _PLAIN_ASCII_PROSE: Final = re.compile(r"[\n\r\t\x20-\x7e]*")
 
 
 def hidden_at(text: str, *, prose: bool = False) -> int | None:
-    """Return the index of the first character that cannot be seen, or None.
+    """Return the index of the first character in `text` that cannot be seen; None if all can be seen.
 
     `prose` allows those of _PROSE: line ends, tabs, soft hyphens, joiners and direction marks.
     """

@@ -39,7 +39,7 @@ def utc_of_us(moment_us: int) -> str:
 
 
 def parse_timestamp(text: object) -> datetime.datetime | None:
-    """Return the time in the machine's own zone.
+    """Return the time that an RFC 3339 text states, in the machine's own zone.
 
     None for a text that is not a time, has no zone, or is out of range (year 1, year 9999).
     """
@@ -51,7 +51,7 @@ def parse_timestamp(text: object) -> datetime.datetime | None:
 
 
 def local_time(text: object) -> str:
-    """Return `14:03:21` for a time today, `2026-11-20 09:12` for another day.
+    """Return an RFC 3339 time in the machine's own zone: `14:03:21` for a time today, `2026-11-20 09:12` for another day.
 
     For a text that is not a time, return its escaped beginning.
     """

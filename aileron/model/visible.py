@@ -183,7 +183,7 @@ def without_gaps(text: str) -> str:
 
 
 def is_bare(text: str) -> bool:
-    """Return whether no part of `text` could be taken for the next name or value of a row."""
+    """Return whether no part of `text` could be taken for the next name or value in a row of names and values."""
     return _BARE.fullmatch(text) is not None
 
 
