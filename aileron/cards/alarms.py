@@ -59,7 +59,9 @@ class Alarm(NamedTuple):
 
 
 NOT_LOADED: Final = Alarm("current state not loaded", "")
-"""The alarm that the preview has not been loaded yet. Every run with a preview has it, so rows of a list omit it."""
+"""The alarm that the preview, which shows the current state, has not been loaded yet. Every run with a preview has it,
+so rows of a list omit it.
+"""
 
 
 def alarms(plan: Plan, preview: Preview | None, than: Compared) -> Iterator[Alarm]:
@@ -85,7 +87,8 @@ def alarms(plan: Plan, preview: Preview | None, than: Compared) -> Iterator[Alar
 
 
 def spelled(value: Any) -> str:
-    """Return a string unchanged, unless it is empty, has blanks at its ends, or could be taken for another kind of value.
+    """Return a value as text: a string unchanged, unless it is empty, has blanks at its ends, or could be taken for
+    another kind of value.
 
     Return JSON for such a string and for other values. A float becomes a number with grouped thousands, unless it is too large,
     too small or not finite for that.
@@ -109,8 +112,8 @@ def _contradictions(fields: list[PreviewField], plan: Plan) -> Iterator[str]:
 
 
 def _elsewhere(field: PreviewField, given: Iterable[LabelledArgument]) -> Iterator[str]:
-    """Yield the text of an alarm if a field of the preview names a destination that certainly differs from all those that the
-    agent gave, whatever their labels.
+    """Yield the text of an alarm if a preview's field names a destination that certainly differs from every destination
+    that the agent gave, whatever the arguments' labels are.
     """
     there = destinations(field.value) if is_destination(field.label) else None
     if there is None:
@@ -131,7 +134,9 @@ def _names_of(argument: LabelledArgument) -> set[str]:
 
 
 def _another_place(than: Compared) -> Iterator[Alarm]:
-    """Yield alarms for the accounts and hosts that this call uses, but the most similar approved call did not."""
+    """Yield an alarm for each account and host that a call uses, but that the most similar approved call did not.
+    `than` has their differences.
+    """
     for change in than.accounts:
         used = "none" if change.before is None else _brief(change.before)
         yield Alarm(f"another account: {_brief(change.after)}; the approved call used {used}", "another account")
@@ -141,8 +146,8 @@ def _another_place(than: Compared) -> Iterator[Alarm]:
 
 
 def _blind_copies(fields: Iterable[PreviewField], plan: Plan, than: Compared) -> Iterator[str]:
-    """Yield the text of an alarm for each blind copy in the arguments and the preview, except those of the most similar approved
-    call.
+    """Yield the text of an alarm for each recipient of a blind copy in the arguments and the preview, except those that
+    the most similar approved call had.
     """
     handed_on = _handed_on_blind(plan)
     approved: list[JSON] = []
@@ -160,7 +165,9 @@ def _blind_copies(fields: Iterable[PreviewField], plan: Plan, than: Compared) ->
 
 
 def _handed_on_blind(plan: Plan) -> set[str]:
-    """Return the names of the arguments that a step passes on as blind copies, whatever the arguments are called."""
+    """Return the names of the call's arguments that a step uses as recipients of blind copies, whatever the arguments
+    are called.
+    """
     action = action_in(plan.action_text)
     steps = () if action is None else action.steps
     said = (text for step in steps for value in blind_copies("", step.inputs) for text in _texts(value))

@@ -24,7 +24,7 @@ _FOUND_NOTHING: Final = Preview(fields=[], problem=None, taken_at=None)
 
 
 def why_apart_unread(reviews: Sequence[Review], when: Callable[[str | None], str]) -> str | None:
-    """Return why these requests cannot be approved together, whatever their unread previews contain.
+    """Return why the requests in `reviews` cannot be approved together, whatever their unread previews contain.
 
     None if only the previews can tell.
     """

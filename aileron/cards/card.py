@@ -87,7 +87,7 @@ __all__ = [
 ]
 
 _CREDENTIAL: Final = re.compile(r"\Acredential of ")
-"""Beginning of a change's `where` if another account is used, which the daemon calls a credential (approvals/difference.py)."""
+"""Beginning of `where` in a change to another account, which the daemon calls a credential (approvals/difference.py)."""
 _OF_NUMBERS: Final = ("larger", "smaller")
 """Kinds of difference that only numbers have (approvals/difference.py).
 
@@ -96,7 +96,7 @@ For these, the earlier value is a number, not a text of digits.
 _AS_OURS: Final = tuple("!≠│┌└↳…！┃|▸")
 """Characters with which Aileron's own lines begin, and similar characters."""
 _ALARMS: Final = ("ALLOWS MORE: ", "RUNS WITHOUT", "NO LIMIT: ", "LOOKS LIKE ", "UNSIGNED")
-"""Beginnings of the facts about a consent that are alarms (subject.py, registry/consent.py)."""
+"""Beginnings of those facts about a consent that are alarms (subject.py, registry/consent.py)."""
 _MOST_ALARMS: Final = 3
 """Maximum number of a consent's alarms shown above the scrolling part, which also contains all alarms."""
 _SHORT: Final = {"credential": "account"}
@@ -109,7 +109,7 @@ _PROOF: Final = frozenset(
 
 
 class Tone(enum.StrEnum):
-    """The meaning of a line, which a surface shows by style."""
+    """The meaning of a line of a card, which a surface shows by style."""
 
     PLAIN = "plain"
     MARKED = "marked"
@@ -127,21 +127,21 @@ _TONES: Final = {Weight.LIGHT: Tone.PLAIN, Weight.MARKED: Tone.MARKED, Weight.HE
 
 
 class Line(msgspec.Struct, frozen=True):
-    """A line that is safe to print. It does not contain the bar that a surface puts before quoted text."""
+    """A line of a card that is safe to print. It does not contain the bar that a surface puts before quoted text."""
 
     text: str
     tone: Tone = Tone.PLAIN
 
 
 class Fact(msgspec.Struct, frozen=True):
-    """A named fact with its lines. A fact that has no line is left out."""
+    """A named fact on a card, with its lines. A fact that has no line is left out."""
 
     name: str
     lines: tuple[Line, ...]
 
 
 class Section(msgspec.Struct, frozen=True):
-    """Facts under a title. `is_said` marks the words of other parties, which are boxed and not verified."""
+    """A titled group of facts on a card. `is_said` marks the words of other parties, which are boxed and not verified."""
 
     title: str
     facts: tuple[Fact, ...]
@@ -250,7 +250,7 @@ def _asked_by(question: Question) -> Iterator[Line]:
 
 
 def _withdrawn(subject: Subject) -> str:
-    """Return how an approval of this subject can be undone, in words."""
+    """Return in words how a person can undo an approval of this subject later."""
     match subject:
         case ActionFileConsent():
             return "you can remove the action; what it has already done cannot be undone"
@@ -338,7 +338,7 @@ def _letters_of_names(subject: Subject) -> Iterator[Line]:
 
 
 def _left_open(question: Question, subject: Subject, granted: ActionFile | None) -> Iterator[Fact]:
-    """Yield the arguments that a grant does not limit.
+    """Yield a fact about the arguments that a standing grant does not limit. `granted` is the grant's action.
 
     If the file is unknown and the grant was already decided, yield nothing, because the file may have changed since and nobody
     is asked about the grant again.
@@ -434,7 +434,7 @@ def found_facts(fields: Iterable[PreviewField]) -> Iterator[Fact]:
 
 
 def argument_fact(argument: LabelledArgument, change: tuple[str, str | None] | None = None) -> Fact:
-    """Return the complete argument as a fact.
+    """Return an argument, uncut, as a fact.
 
     `change` has the kind of difference from the approved call, and the earlier value.
     """
@@ -460,7 +460,7 @@ def _was(how: str, before: str | None, name: str = "") -> Line:
 
 
 def _number(text: str, name: str) -> str:
-    """Return the JSON number `text` from a difference in the format in which the argument `name` is shown; other text
+    """Return a number, given as JSON in a difference, in the format in which the argument `name` is shown; other text
     unchanged.
     """
     try:
@@ -523,7 +523,9 @@ def _said(question: Question) -> Iterator[Section]:
 
 
 def _settled(plan: Plan) -> Iterator[Fact]:
-    """Yield the values in steps' arguments that the action file sets, other than arguments that are passed on unchanged."""
+    """Yield a fact for each value in a step's arguments that the action file sets. Arguments of the call that are
+    passed on unchanged are left out.
+    """
     for name, value in settled_of(plan):
         yield Fact(visible(name), value_lines(value))
 
@@ -582,7 +584,8 @@ def _fact(name: str, value: str | Sequence[str] | None) -> Fact:
 
 
 def _line(text: str, tone: Tone) -> Line:
-    """Return a text as one line: quoted if it begins with a bar, an alarm if it has the words of one, otherwise with `tone`.
+    """Return a text as one line of a card: quoted if it begins with a bar, an alarm if it has the words of an alarm,
+    otherwise with `tone`.
 
     Gaps are shortened, so that no blanks can push a part of the text out of sight.
     """

@@ -25,8 +25,8 @@ _FROM_THE_RIGHT: Final = frozenset({"R", "AL", "AN"})
 
 
 def change_lines(changes: Iterable[Change], more: str | None = None, *, marks: bool = False) -> list[str]:
-    """Return the lines of all changes, as `where: before → after`. With `marks`, lines of widening changes are marked. With
-    `more`, long values and lists are cut, followed by this command.
+    """Return the lines of all changes, as `where: before → after`. With `marks`, lines of widening changes are marked.
+    With `more`, a command that shows everything, long values and lists are cut, and the command follows.
     """
     lines: list[str] = []
     listed = list(changes)
@@ -58,12 +58,14 @@ def is_on_one_line(text: str) -> bool:
 
 
 def _digits(pin: str | None) -> str:
-    """Return the first characters of a hash, enough to tell two hashes apart."""
+    """Return the first characters of a pin's hash, enough to tell two hashes apart."""
     return f"{str(pin).removeprefix('sha256:')[:12]}…"
 
 
 def _change(where: str, before: str | None, after: str | None, more: str | None) -> list[str]:
-    """Return the lines of a change: the old and the new value on one line if they are short; otherwise one below the other."""
+    """Return the lines of a change at `where`: the old and the new value on one line if they are short; otherwise one
+    below the other. `more` is the command that shows values in full.
+    """
     if before is None or after is None:
         side, word = (after, "new, ") if before is None else (before, "gone, was ")
         return _side(f"{where}{word}", str(side), more)

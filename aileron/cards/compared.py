@@ -42,16 +42,16 @@ class Compared(msgspec.Struct, frozen=True):
     hosts: tuple[Change, ...]
     others: tuple[Change, ...]
     is_known: bool
-    """True if there is an approved call that could be compared."""
+    """True if there is an approved call that the call could be compared with."""
     edited: frozenset[str]
 
     def had(self, name: str) -> bool:
-        """Return whether the argument has the same value as in the most similar approved call."""
+        """Return whether the argument `name` has the same value as in the most similar approved call."""
         return self.is_known and name not in self.arguments and name not in self.edited
 
 
 def compared(question: Question, edited: Sequence[Change]) -> Compared:
-    """Return the differences that the daemon computed for a question.
+    """Return the differences from the most similar approved call that the daemon computed for a question.
 
     `edited` has the person's changes to the question since then.
     """

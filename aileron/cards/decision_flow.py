@@ -64,7 +64,7 @@ class UnsignedDecision(msgspec.Struct, frozen=True):
 
     @property
     def as_sent(self) -> Decision:
-        """The decision in the form in which an unsigned decision is sent."""
+        """The decision in the form in which it is sent to the daemon if decisions are not signed."""
         return Decision(decision=self.decision, digest=self.digest, reason=self.reason)
 
 
@@ -193,16 +193,17 @@ class Review(msgspec.Struct, frozen=True, eq=False):
         return self._cards[when]
 
     def with_preview(self, preview: Preview | None) -> Review:
-        """Return a copy of this review with the preview that was read."""
+        """Return a copy of this review with `preview`, which was read for the person."""
         return Review(self.question, self.content, self.is_signed, self.edited, preview)
 
     def decided(self, decision: Literal["approve", "deny"], reason: str | None) -> UnsignedDecision:
-        """Return the decision about exactly the content of this review."""
+        """Return the person's decision about exactly the content of this review. `reason` is what they wrote for the agent."""
         return UnsignedDecision(self.id, self.digest, decision, reason, self.question.head)
 
 
 def review_of(question: Question, *, is_signed: bool, edit: str | None = None) -> Review:
-    """Return the review of a question. With `edit`, it has the person's edited version with that digest instead of the original.
+    """Return the review of a question. If `edit` is the digest of a version that the person edited, the review has that
+    version instead of the original.
 
     If `is_signed`, the review has only content that its digest covers. The digest is computed here; raises MismatchError if the
     question has another digest. A question that was already decided has the signed digest and the preview of that time; it

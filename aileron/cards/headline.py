@@ -48,9 +48,9 @@ _MAX_LOOKED: Final = 8192
 """Maximum number of characters that are read to find the beginning of a padded value; takes about 0.1 ms."""
 _MAX_ROW_VALUE: Final = 32
 _MAX_ROW: Final = 160
-"""Maximum number of characters of a row; no list is wider."""
+"""Maximum number of characters of a list's row; no list is wider."""
 _MOST: Final = 3
-"""Maximum number of arguments in a sentence for an action without a summary."""
+"""Maximum number of arguments in the headline of an action without a summary."""
 _BEFORE: Final = 6
 """Number of characters shown before the first character in which two values of a list differ."""
 _TITLES: Final = ("title", "subject", "name", "summary", "to", "recipient", "recipients", "channel", "text", "query")
@@ -112,7 +112,7 @@ def source_of(spans: Iterable[Span], *, is_edited: bool = False) -> str:
 
 
 def spelled_out(spans: Iterable[Span]) -> str:
-    """Return the sentence as a text."""
+    """Return the parts of a headline joined to one text."""
     return "".join(span.text for span in spans)
 
 
@@ -159,8 +159,8 @@ class _Values(msgspec.Struct, frozen=True):
         return Span(f"({visible(name)} not loaded)", Origin.MISSING, visible(name)) if is_unread else None
 
     def _argument(self, name: str) -> str | None:
-        """Return the argument that a name refers to: one with exactly this name or, if there is none, one with an equivalent
-        name.
+        """Return the name of the argument that a placeholder refers to: the one with exactly this name or, if there is
+        none, one with an equivalent name.
 
         None if there is no such argument.
         """
@@ -185,7 +185,8 @@ def _filled(template: Sequence[Part], values: _Values, most: int = _MAX_VALUE) -
 
 
 def _made_up(ops: Iterable[str], values: _Values, names: Iterable[str], most: int = _MAX_VALUE) -> Iterator[Span]:
-    """Yield the parts of a headline for an action without a summary.
+    """Yield the parts of a headline for an action without a summary, made from its operations `ops` and the arguments
+    `names`.
 
     They are the names of its operations, and the arguments that tell this call from others.
     """
@@ -201,7 +202,8 @@ def _made_up(ops: Iterable[str], values: _Values, names: Iterable[str], most: in
 
 
 def _by_weight(args: Mapping[str, JSON], telling: Iterable[str] = ()) -> list[str]:
-    """Return the names of the arguments; first those that say what the call is about: titles, then short values that differ.
+    """Return the arguments' names; first those whose values show what the call is about: titles, then short values that
+    differ between calls (`telling`).
 
     Ids and dates come last.
     """
@@ -328,8 +330,8 @@ def _from(value: Any, at: int, name: str) -> str:
 
 
 def _telling(calls: Sequence[Mapping[str, JSON]]) -> dict[str, int]:
-    """Return the arguments that are not the same in all calls, each with the index of the first character in which its values
-    differ.
+    """Return the names of the arguments that are not the same in all calls, each with the index of the first character
+    in which its values differ.
     """
     spelled = [
         {name: value if isinstance(value, str) else _json(value) for name, value in args.items()} for args in calls

@@ -41,7 +41,7 @@ def look_alikes(text: str) -> Iterator[str]:
 
 
 def with_codes(text: str) -> str:
-    """Return the text with look-alike letters as codes; unchanged if it has none."""
+    """Return the text with each look-alike letter replaced by its code point (`<U+0430>`); unchanged if it has none."""
     return text if text.isascii() else _PIECE.sub(_marked, text)
 
 

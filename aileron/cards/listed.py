@@ -84,7 +84,7 @@ The cache is emptied when full, because the facts of waiting questions are quick
 def listed(
     rows: Sequence[tuple[ApprovalEntry, bytes | None, bool]], granted_text: Callable[[str], str | None] = lambda _: None
 ) -> list[ApprovalEntry]:
-    """Return the entries with the fields for a list filled in.
+    """Return the entries of `rows` with the fields for a list (headline, verdict, alarm, alike requests) filled in.
 
     Each row has an entry, its stored plan or subject (None if that is too long), and a flag that a person edited it.
     `granted_text` returns the file of an action by name; the file shows which arguments a grant does not limit.

@@ -41,7 +41,9 @@ def looks_like(host: str, known: Iterable[str]) -> str | None:
 
 
 def _domain(host: str) -> str:
-    """Return the host without its first label, if two labels remain: the domain in which its owner may have more hosts."""
+    """Return the domain of a host, in which its owner may have more hosts: the host without its first label, if two
+    labels remain.
+    """
     _, _, rest = host.partition(".")
     return rest if "." in rest else host
 

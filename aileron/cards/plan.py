@@ -45,7 +45,7 @@ __all__ = [
 ]
 
 FactRow: TypeAlias = tuple[str, str | Sequence[str] | None]
-"""A fact's name, and its line or lines; None if there is nothing to say."""
+"""A fact's name, and its line or lines; None in place of the lines if there is nothing to say."""
 _MAX_CHARACTERS = 600
 """Maximum number of characters of one value: eight lines of a terminal. An address, a title or a paragraph has fewer."""
 _MAX_LINES = 12
@@ -70,7 +70,7 @@ def accounts_of(steps: Iterable[Step], more: str | None = None) -> list[str]:
 
 
 def preview_elsewhere(plan: Plan) -> list[str]:
-    """Return the hosts and accounts that the preview uses, but that no step of the plan uses."""
+    """Return the hosts and accounts that a plan's preview uses, but that none of its steps uses."""
     if plan.preview is None:
         return []
     alone = (plan.preview.step,)
@@ -80,7 +80,7 @@ def preview_elsewhere(plan: Plan) -> list[str]:
 
 
 def preview_facts(plan: Plan) -> list[FactRow]:
-    """Return the facts about the preview: its operation, hosts and accounts. Empty if the plan has no preview."""
+    """Return the facts about a plan's preview: its operation, hosts and accounts. Empty if the plan has no preview."""
     if plan.preview is None:
         return []
     alone = (plan.preview.step,)
@@ -116,7 +116,9 @@ _NOTHING: Final = object()
 
 
 def _by_the_file(said: Any, value: Any, at: str) -> Iterator[tuple[str, Any]]:
-    """Yield the parts of a step's argument that are not just one reference in the action file (`said`), each with its path."""
+    """Yield the parts of an argument `value` that are not just one reference in `said`, its template in the action
+    file, each with its path.
+    """
     from aileron.actions.references import pieces
 
     if isinstance(said, dict) and isinstance(value, dict):
@@ -157,7 +159,7 @@ class LabelledArgument(NamedTuple):
 
 
 def given_of(plan: Plan) -> list[LabelledArgument]:
-    """Return the arguments with their labels, in the order of the action's file."""
+    """Return the arguments of a plan's call with their labels, in the order of the action's file."""
     args, action = plan.args, _action_of(plan)
     if action is None:  # then in the plan's order
         return [LabelledArgument(name, None, value) for name, value in args.items()]
@@ -168,7 +170,9 @@ def given_of(plan: Plan) -> list[LabelledArgument]:
 
 
 def argument_lines(args: Mapping[str, JSON], more: str | None = None) -> list[str] | str:
-    """Return one line for each argument; a text of several lines takes one for each of them."""
+    """Return one line for each argument; a text of several lines takes a line for each of them. `more` is the command
+    that shows everything; if it is given, long values are cut.
+    """
     lines: list[str] = []
     for number, (name, value) in enumerate(args.items()):
         if more is not None and number == _MAX_ARGUMENTS:
@@ -195,7 +199,7 @@ def text_lines(text: str, more: str | None = None, *, lines: int = _MAX_LINES) -
 
 
 def cut(before: str, value: str, more: str | None = None) -> list[str]:
-    """Return `before` followed by a value of one line.
+    """Return `before` followed by `value`, a text of one line.
 
     If `more` is given, a long value is cut, and further lines say how much is missing.
     """
@@ -231,12 +235,16 @@ def _in_letters(name: str) -> str:
 
 
 def missing_lines(count: int, unit: str, more: str) -> list[str]:
-    """Return lines that say how much is not shown, with the command that shows it on a line of its own, to be copied."""
+    """Return lines that say how many units are not shown, with `more`, the command that shows them, on a line of its
+    own, to be copied.
+    """
     return [f"… {count:,} more {unit}:", more]
 
 
 def step_facts(number: int, step: Step, more: str | None, *, is_whole: bool) -> list[FactRow]:
-    """Return the facts about one step and its connector. `is_whole` adds the hosts, the account and the logins."""
+    """Return the facts about one step and its connector. `is_whole` adds the hosts, the account and the logins; `more`
+    is the command that shows values in full.
+    """
     facts: list[FactRow] = [
         (f"step {number}", f"{step.id}: {step.op}"),
         ("connector", str(step.connector)),
@@ -257,7 +265,9 @@ def step_facts(number: int, step: Step, more: str | None, *, is_whole: bool) -> 
 
 
 def _filled_lines(places: Iterable[Filled], more: str | None) -> list[str]:
-    """Return a line for each value that comes from the result of an earlier step, and so is not known yet."""
+    """Return a line for each place in a step's arguments that is filled from the result of an earlier step, and so is
+    not known yet.
+    """
     lines: list[str] = []
     for place in places:
         values = [part for part in place.parts if not isinstance(part, str)]
@@ -267,7 +277,8 @@ def _filled_lines(places: Iterable[Filled], more: str | None) -> list[str]:
 
 
 def _hash(pin: str, more: str | None) -> str:
-    """Return a pin. If `more` is given, return 12 digits and an ellipsis.
+    """Return the hash in full; or only its first 12 digits and an ellipsis if `more`, a command that shows the rest, is
+    given.
 
     Together with name and version, so many digits suffice to tell two pins apart.
     """
@@ -279,8 +290,8 @@ def _each(names: Iterable[str]) -> list[str]:
 
 
 def _logins(use: CredentialUse | None) -> list[FactRow]:
-    """Return the facts about logins: where the supervisor logs in with the credential, and which commands it can execute
-    there.
+    """Return the facts about a credential's logins: where the supervisor logs in with it, and which commands it can
+    execute there.
     """
     if use is None or not use.need.logins:
         return []
@@ -291,7 +302,7 @@ def _logins(use: CredentialUse | None) -> list[FactRow]:
 
 
 def _credential(use: CredentialUse | None, more: str | None) -> list[str]:
-    """Return the owner of the credential, its name, and its connector's stated purpose; empty if no credential is used."""
+    """Return the owner of a credential, its name, and its connector's stated purpose; empty if `use` is None."""
     if use is None:
         return []
     whose = f"{use.whose}{', which only reads' if use.login == 'read_only' else ''}"

@@ -93,7 +93,7 @@ def state_words(status: str) -> str:
 
 
 def closed_words(question: Question) -> str | None:
-    """Return why a question can no longer be decided; None if it still can."""
+    """Return in words why a question can no longer be decided; None if it still can."""
     if waits(question):
         return None
     if question.status == "expired":
@@ -125,7 +125,7 @@ def tags_of(entries: Sequence[ApprovalEntry]) -> dict[str, str]:
 
 
 def session_of(entry: ApprovalEntry) -> str | None:
-    """Return the agent session that asks; None if a command on this machine asks."""
+    """Return the session of the agent that asks; None if a command on this machine asks."""
     return entry.session if entry.session and entry.session != "local" else None
 
 
@@ -135,7 +135,7 @@ def agent_of(entry: ApprovalEntry) -> str:
 
 
 def asker_of(entry: ApprovalEntry) -> str:
-    """Return the asker in words: `claude in /home/you/work`, its session if no more is known, or a local command."""
+    """Return in words who asks: `claude in /home/you/work`, the session if no more is known, or a local command."""
     if entry.agent:
         return f"{entry.agent} in {entry.folder}" if entry.folder else entry.agent
     session = session_of(entry)

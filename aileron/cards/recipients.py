@@ -40,7 +40,7 @@ _GETS_IT: Final = _DESTINATIONS | {
     *("attendees", "invited", "guests", "members", "assignee", "assignees", "email", "emails", "address", "addresses"),
     *("phone", "phone number", "iban", "payee", "beneficiary", "url", "host", "webhook", "forward to", "share with"),
 }
-"""Names of arguments and labels that say who is notified, invited or paid."""
+"""Names of arguments and labels that denote who is notified, invited or paid."""
 _FORMS: Final = {
     "address": re.compile(r"(?:[^@<>]*<)?([^\s@<>,;]+@[^\s@<>,;]+)>?\s*"),
     "channel": re.compile(r"(#[^\s#,;]+)"),
@@ -50,7 +50,7 @@ _FORMS: Final = {
 
 
 def blind_copies(name: str, value: Any) -> Iterator[Any]:
-    """Yield each non-empty value whose name is one for blind copies: `value` itself, or a value nested in it."""
+    """Yield each non-empty value whose name is one for recipients of blind copies: `value` itself, or a value nested in it."""
     waiting = deque([(name, value)])
     while waiting:
         called, part = waiting.popleft()
@@ -64,18 +64,18 @@ def blind_copies(name: str, value: Any) -> Iterator[Any]:
 
 
 def is_destination(name: str) -> bool:
-    """Return whether a name can only mean a call's destination. Two such names in one call mean the same destination."""
+    """Return whether `name` can only denote a call's destination. Two such names in one call denote the same destination."""
     return as_compared(name) in _DESTINATIONS
 
 
 def says_who_gets_it(name: str) -> bool:
-    """Return whether a name says who is notified, invited or paid, including names for blind copies."""
+    """Return whether `name` denotes who is notified, invited or paid, including recipients of blind copies."""
     return as_compared(name) in _GETS_IT or _BLIND.fullmatch(as_compared(name).replace(" ", "")) is not None
 
 
 def destinations(value: Any) -> tuple[str, frozenset[str]] | None:
-    """Return the kind of destination that all parts of a value are (`address`, `channel`, `handle` or `host`), and the parts in
-    lower case; None if the parts have no common kind.
+    """Return the kind of destination (`address`, `channel`, `handle` or `host`) that all parts of a value are, and the
+    parts in lower case; None if they have no common kind.
     """
     found = several(value)
     parts = value if isinstance(value, list) else [value] if found is None else found.parts

@@ -52,7 +52,7 @@ class Row(NamedTuple):
 
     @property
     def marks(self) -> str:
-        """Text before the title: the alarm and the tags."""
+        """Text before a row's title: the alarm and the tags."""
         return "  ".join(part for part in (self.alarm, self.tags) if part)
 
     @property
@@ -79,7 +79,7 @@ def common_asker(rows: Iterable[Row]) -> str | None:
 
 
 def group_title(rows: Sequence[Row], name: str) -> str:
-    """Return the title of a group of rows that are alike.
+    """Return the title of a group of rows that are alike. `name` is the name of their action.
 
     It is never one row's title, which would suggest that all have the same values.
     """

@@ -256,7 +256,7 @@ def binding_lines(subject: BindingConsent) -> list[str]:
 
 
 def _among_others(value: str | Sequence[str]) -> str:
-    """Return the text of a value that is shown among several facts in a line: quoted if it contains the separator."""
+    """Return the text of a fact that is shown among several facts on a line: quoted if it contains the separator of facts."""
     values = (value,) if isinstance(value, str) else value
     return ", ".join(json.dumps(text, ensure_ascii=False) if "; " in text else text for text in values)
 
@@ -312,7 +312,8 @@ def _of_action_file(subject: ActionFileConsent, more: str | None) -> Iterator[Fa
 
 
 def _what_it_is(text: str, *, is_wider: bool) -> tuple[str | None, str | None]:
-    """Return an action's intent and its need for approval, from exactly the signed text; None for both if it cannot be parsed.
+    """Return an action's intent, and in words its need for approval, from exactly the signed text; None for both if it
+    cannot be parsed.
 
     A run without approval is not an alarm if the author declares that every step only reads, unless the file allows more than its
     previous version.

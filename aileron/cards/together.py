@@ -76,7 +76,7 @@ def card_of_several(reviews: Sequence[Review], when: Callable[[str | None], str]
 
 
 def why_apart(reviews: Sequence[Review], when: Callable[[str | None], str]) -> str | None:
-    """Return why these requests cannot be approved together; None if they can."""
+    """Return why the requests in `reviews` cannot be approved together; None if they can."""
     if (why := _why_unlike(reviews, _plans(reviews))) is not None:
         return why
     for number, review in enumerate(reviews, start=1):
@@ -94,14 +94,16 @@ class Likeness(NamedTuple):
 
 
 class Alike(NamedTuple):
-    """Requests that are alike, shown by a list as one group. `differs` names the arguments in which they differ."""
+    """A group of requests that are alike, which a list shows as one. `names` are their ids; `differs` are the arguments
+    in which they differ.
+    """
 
     names: list[str]
     differs: list[str]
 
 
 def likeness_of(plan: Plan) -> Likeness | None:
-    """Return the digests of a plan; None if its arguments are too long, or if it pays.
+    """Return the digests that show whether other plans are like this one; None if its arguments are too long, or if it pays.
 
     A payment is never grouped, because a sum must not be hidden in another request's row.
     """
@@ -114,7 +116,8 @@ def likeness_of(plan: Plan) -> Likeness | None:
 
 
 def alike_among(likenesses: Mapping[str, Likeness]) -> list[Alike]:
-    """Return the groups of requests that a list shows and selects together, in order.
+    """Return the groups of requests, in order, that a list shows and selects together. `likenesses` has the digests of
+    each request's plan.
 
     The requests of a group could be approved together, and differ in at most MOST_ALIKE arguments. The caller leaves out requests
     with an alarm or a conversation.
@@ -188,7 +191,9 @@ def _laid_out(reviews: Sequence[Review], cards: Sequence[Card], plans: Sequence[
 
 
 def _essentials(cards: Sequence[Card]) -> tuple[Fact, ...]:
-    """Return the essential facts that are the same in all cards; the others are shown with each request."""
+    """Return the facts that stay visible on every request's card and are the same on all; the others are shown with
+    each request.
+    """
     return tuple(fact for fact in cards[0].essentials if all(fact in card.essentials for card in cards))
 
 
@@ -215,7 +220,7 @@ def _sections(
 
 
 def _told(card: Card, shared: Sequence[Fact]) -> tuple[Line, ...]:
-    """Return the lines of one request.
+    """Return the lines that tell one request, with its `card`, from the others.
 
     They are its sentence, the sources of its values, and the essential facts that are not the same in all requests.
     """
@@ -224,7 +229,9 @@ def _told(card: Card, shared: Sequence[Fact]) -> tuple[Line, ...]:
 
 
 def _of_its_own(fact: Fact, shared: Sequence[Fact]) -> Iterator[Line]:
-    """Yield the lines of a fact, unless all requests share it. `touches` and `compared` are shown without their names."""
+    """Yield the lines of a fact, unless it is in `shared`, the facts of all requests. `touches` and `compared` are
+    shown without their names.
+    """
     if fact in shared:
         return
     first, *more = fact.lines
@@ -237,7 +244,7 @@ def _of_its_own(fact: Fact, shared: Sequence[Fact]) -> Iterator[Line]:
 
 
 def _table(given: Sequence[dict[str, LabelledArgument]], name: str) -> Fact:
-    """Return the named argument as a fact with its value in each request."""
+    """Return a fact about the argument `name`, with a line for its value in each request."""
     label = next(
         argument.label or argument.name for arguments in given if (argument := arguments.get(name)) is not None
     )

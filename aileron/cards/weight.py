@@ -74,7 +74,7 @@ _HEAVIEST_FIRST: Final = tuple(reversed(Effect))
 
 
 def verdict_of(plan: Plan) -> Verdict:
-    """Return the verdict for a plan's run."""
+    """Return the verdict for a run of this plan."""
     is_final = plan.approval.irreversible
     undo = "cannot be undone" if is_final else "can be undone"
     effects = _effects_of(plan)
