@@ -20,7 +20,7 @@ from aileron.model.document import MAX_DOCUMENT_BYTES
 __all__ = ["MAX_TEXT_BYTES", "ApprovedTexts"]
 
 MAX_TEXT_BYTES: Final = max(MAX_DOCUMENT_BYTES, 1 << 20)
-"""1 MiB: maximum size of a text in bytes, as for config.toml.
+"""1 MiB: maximum size of a stored text in bytes, as for config.toml.
 
 Texts are action files, or a configuration's certificates and settings.
 """
@@ -42,7 +42,7 @@ class ApprovedTexts:
         return digest
 
     def maybe_get(self, digest: str) -> str | None:
-        """Return the text with this digest; None if there is none, or if the file of that name has other content."""
+        """Return the stored text with this digest; None if there is none, or if its file has other content."""
         try:
             with files.open_directory(self._directory, files.OTHERS_MAY_WRITE) as directory:
                 data = files.read(directory, self._path(digest), MAX_TEXT_BYTES)

@@ -67,7 +67,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Need(msgspec.Struct, frozen=True, kw_only=True):
-    """A connector of an action, the credential that it needs, and the bindings made for the connector, by name."""
+    """A connector that an action uses, the credential that it needs, and the bindings made for the connector, by name."""
 
     connector: str
     version: str
@@ -79,12 +79,14 @@ class _Need(msgspec.Struct, frozen=True, kw_only=True):
     only_reads: bool = False
     """True if the connector's operations run only as a role that only reads."""
     others: int = 0
-    """Number of the connector's bindings that these operations never use, because those are for the other role: able to write, or
-    read-only."""
+    """Number of the connector's bindings that the used operations never use, because those bindings are for the other
+    role: able to write, or read-only.
+    """
 
     @property
     def other_role(self) -> str:
-        """Text for a message: credentials of the other role are bound, which these operations do not use.
+        """Text for a message: the connector has bindings, but only for the other role (able to write, or read-only),
+        which the used operations do not use.
 
         Empty if there are no such credentials.
         """
@@ -118,7 +120,8 @@ def credentials(
     idle: frozenset[str] = frozenset(),
     reading: frozenset[str] = frozenset(),
 ) -> dict[str, CredentialUse | None]:
-    """Return for each key of `manifests` the binding to use, or None if no credential is needed.
+    """Return for each key of `manifests` the credential to use, or None if no credential is needed. `wanted` is the
+    caller's choice.
 
     Raises AileronError(binding_required) if there is not exactly one usable binding.
 
@@ -153,8 +156,8 @@ def choices(
 
 
 def _choice(needs: Mapping[str, _Need], uses: Mapping[str, Candidate]) -> Choice | None:
-    """Return the choice of the bindings in `uses`, with the shortest value that stands for exactly these; None if there is no
-    such value.
+    """Return the choice of the bindings in `uses`, with the shortest text by which a caller can choose exactly these;
+    None if there is no such text.
     """
     for value in _spellings(list(uses.values())):
         try:
@@ -209,7 +212,9 @@ def _chosen(needs: Mapping[str, _Need], wanted: str | None) -> dict[str, Candida
 
 
 def _one(need: _Need, meant: tuple[Candidate, ...], wanted: str | None) -> Candidate:
-    """Return the binding to use: the only one in `meant`, or, if no binding of this connector was named, the only usable one."""
+    """Return the binding to use for a connector: the only one in `meant` (the bindings that the caller named) or, if
+    that is empty, the only usable one.
+    """
     several = meant or need.serving
     if not several and len(need.bound) == 1:
         several = need.bound
@@ -292,8 +297,8 @@ def _required(message: str, need: _Need, **more: Any) -> AileronError:
 
 
 def _facts(candidates: Sequence[Candidate]) -> dict[str, object]:
-    """Return the `details` of an error: the binding names to choose from, and the account of each binding that has a known
-    one.
+    """Return the `details` of an error: the binding names to choose from, and the account of each binding whose account
+    is known.
     """
     listed = candidates[:MAX_CHOICES]
     facts: dict[str, object] = {"choices": [str(candidate.name) for candidate in listed]}

@@ -48,7 +48,7 @@ _MAX_NAMED: Final = 20
 def check_action(
     action: ActionFile, manifest: Callable[[ConnectorPin], ConnectorManifest | None], *, file: str
 ) -> None:
-    """Check that some call can execute each step and the preview.
+    """Check that each step of an action, and its preview, has arguments that its operation can accept in some call.
 
     `manifest` returns the manifest of a connector, or None if it is unknown; steps of such a connector are not checked. Raises
     AileronError: unknown_op (`details`: operations), or invalid_request with `file`.
@@ -73,7 +73,8 @@ def check_action(
 
 
 def check_seen(action: ActionFile, manifests: Mapping[Fqn, ConnectorManifest | None]) -> None:
-    """Check the step with `login = "previewed"`, which changes only what a person saw in the preview, if the action has one.
+    """Check that an action with a step that changes only what a person saw (`login = "previewed"`) has a preview that
+    shows these changes, and no second such step.
 
     There can be only one such step, and the preview must run an operation of its connector that shows these changes. Raises
     AileronError(invalid_request) if not, or if the preview has a line with the label that Aileron itself uses.
@@ -133,8 +134,8 @@ def check_call(step: Step, manifest: ConnectorManifest) -> None:
 
 
 def _uses(action: ActionFile) -> Iterator[tuple[str, Fqn, str, Mapping[str, JSON], tuple[str, ...]]]:
-    """Yield for each step, and for the preview, its id, connector, operation, its own `inputs`,
-    and the names of the action's inputs that are added to `inputs`: all for a step, none for the preview.
+    """Yield for each step of an action, and for its preview: id, connector, operation, own `inputs`,
+    and the names of the action's inputs that are added to these: all for a step, none for the preview.
     """
     names = tuple(spec.name for spec in action.inputs)
     for step in action.steps:
@@ -185,7 +186,9 @@ def _unknown(operation: Operation, name: str) -> str | None:
 
 
 def value_problem(parameter: Parameter, value: object) -> str | None:
-    """Return what is wrong with `value` as this argument, or None. The value may be long or private, so it is not quoted."""
+    """Return what is wrong with `value` as the argument for this parameter, or None. The value may be long or private,
+    so it is not quoted.
+    """
     kinds = _kinds(value)
     if parameter.types and not kinds & set(parameter.types):
         return f"the operation accepts {_expected(parameter)}"
@@ -249,7 +252,9 @@ class _Given(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def input(cls, spec: InputSpec) -> _Given:
-        """Return a description of a call's input that is passed on unchanged. The value of a number input can be an integer."""
+        """Return a description of the value of an action's input that is passed on unchanged. The value of a number
+        input can be an integer.
+        """
         kinds = frozenset(
             {"integer": {"integer", "number"}, "number": {"integer", "number"}}.get(spec.type, {spec.type})
         )

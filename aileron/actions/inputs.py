@@ -56,7 +56,7 @@ _FITS: Final[dict[str, tuple[str, ...]]] = {
 _SPELLED: Final = {"minLength": "min_length", "maxLength": "max_length"}
 """JSON Schema keywords that have another name in an action file, each with that name."""
 SCALAR_KEYS: Final = tuple(_SPELLED.get(keyword, keyword) for keyword in _FITS)
-"""The keywords of a scalar's rule, spelled as keys of `[[inputs]]`."""
+"""Keys of an `[[inputs]]` entry that state the rule of a scalar input."""
 MAX_CHOICES: Final = 256
 """Maximum number of values in an `enum`: all countries or all currencies, the longest lists that people choose from."""
 MAX_PATTERN: Final = 512
@@ -68,7 +68,7 @@ _MAX_PROPERTIES: Final = 64
 MAX_LENGTH: Final = 1 << 20
 """Largest number that a rule can give as a length or a number of items; all arguments of a step together have at most 48 KiB."""
 _MAX_DEPTH: Final = 32
-"""Maximum number of nested levels in an argument: twice what a rule can describe."""
+"""Maximum number of nested levels in an argument's value: twice what a rule can describe."""
 _SHOWN: Final = 200
 """Maximum number of characters that an error message quotes of a refused value's path, and of the keyword's value in its rule."""
 _DESCRIBED: Final = 500
@@ -130,7 +130,7 @@ def schema_rule(entry: Table, kind: str) -> JSONObject:
 
 
 def rule_problem(rule: JSONObject, *, most_bytes: int = _MAX_RULE_BYTES) -> str | None:
-    """Return why `rule`, which includes its type, cannot be the rule of an input; None if it can.
+    """Return why `rule`, which includes the type, cannot be the rule of an input; None if it can.
 
     `most_bytes` is the size limit. It can be larger than that of an action file if the rule is made smaller later.
     """
@@ -224,14 +224,14 @@ def _told(error: Exception) -> str:
 
 
 def _number_of(value: JSON) -> float:
-    """Return the value of a keyword that `_keyword_problem` found to be a number."""
+    """Return `value`, which `_keyword_problem` found to be a number, as a number."""
     assert isinstance(value, int | float)
     return value
 
 
 def _check_order(schema: JSONObject, at: str, spelled: Callable[[str], str]) -> None:
-    """Raise ValueError if no value could fit: a lower bound above the upper bound, an enum value of another type,
-    or a required property that is not described.
+    """Raise ValueError if no value could fit `schema`: if a lower bound is above the upper bound, an enum value has
+    another type, or a required property is not described.
     """
     for low, high in (("minimum", "maximum"), ("minLength", "maxLength"), ("minItems", "maxItems")):
         if low in schema and high in schema and _number_of(schema[low]) > _number_of(schema[high]):
@@ -256,7 +256,8 @@ def fragment(kind: str, rule: Mapping[str, JSON]) -> JSONObject:
 
 
 def argument_problem(spec: InputSpec, value: object) -> str | None:
-    """Return the error text for a wrong value, or None. The text has the expected and the actual form, but not the value.
+    """Return the error text for a value that does not fit the input, or None. It states the expected and the actual
+    form, but not the value.
 
     The value is not quoted because it may be long or private.
     """
@@ -288,7 +289,9 @@ def _found(value: object) -> str:
 
 
 def _rule_problem(kind: str, rule: Mapping[str, JSON], value: Any) -> str | None:
-    """Return why a value of the right type breaks its rule, or None. The text names the rule and the place, never the value."""
+    """Return why a value of the right type breaks `rule`, or None. The text names the keyword and the place, never the
+    value.
+    """
     if not rule and kind not in ("array", "object"):
         return None
     if (unsayable := next(_unsayable(value), None)) is not None:

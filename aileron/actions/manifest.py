@@ -101,7 +101,7 @@ _TYPES: Final[tuple[str, ...]] = get_args(InputType)
 
 _FENCE: Final = "+++"
 _SOME: Final = range(1, MAX_NUMBER + 1)
-"""Allowed number of entries in a list that must not be empty."""
+"""Allowed numbers of entries in a list that must not be empty."""
 _NOT_EMPTY: Final = r".*\S.*"
 
 
@@ -419,7 +419,9 @@ class _Parts(NamedTuple):
 
 
 def _split(text: str, file: str) -> _Parts:
-    """Split an action file at its `+++` lines. The size and hidden characters of the complete text are checked here."""
+    """Split an action file at its `+++` lines into frontmatter and Markdown. The size and hidden characters of the
+    complete text are checked here.
+    """
     check_text(text, file=file, boundary=Boundary.ACTION)
     lines = text.splitlines(keepends=True)
     if not lines or lines[0].rstrip("\r\n") != _FENCE:
@@ -600,7 +602,7 @@ def _given(entry: Table, subject: str, known: _Known) -> JSONObject:
 
 
 def _reference_problems(value: Any, known: _Known) -> Iterator[str]:
-    """Yield what is wrong with the references inside one value. The reader of the document has limited the value's depth."""
+    """Yield what is wrong with the references inside `value`. The reader of the document has limited the depth of `value`."""
     if isinstance(value, dict):
         for key, member in value.items():
             if "${" in key:

@@ -29,13 +29,14 @@ Known action files have about a hundred, and 256 KiB of the worst lines take min
 """
 _Lines = Sequence[str]
 _Settling = Callable[[_Lines, _Lines, _Lines], list[str] | None]
-"""Function that merges base, mine and theirs where both sides changed the lines; it returns None if a person must resolve the
-conflict."""
+"""Function that merges lines of base, mine and theirs that both sides changed; it returns None if a person must resolve
+the conflict.
+"""
 
 
 class Merged(NamedTuple):
-    """A merged text. `conflicts` counts the places where both sides changed the same lines;
-    the text has both versions, between markers.
+    """A merged text. `conflicts` is the number of places where both sides changed the same lines;
+    at each, the text has both versions, between markers.
     """
 
     text: str
@@ -112,7 +113,8 @@ def _edits(base: _Lines, changed: _Lines) -> list[_Edit]:
 
 
 def difference(before: str, after: str, *, names: tuple[str, str]) -> str:
-    """Return the changes from `before` to `after` as a unified diff; empty if there are none.
+    """Return the changes from `before` to `after` as a unified diff; empty if there are none. `names` are the names of
+    the two texts in its head.
 
     If very long texts differ, all lines of both are in the diff.
     """

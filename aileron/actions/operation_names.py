@@ -1,4 +1,4 @@
-"""Guesses from an operation's name, which the author of a new connector or action file then checks.
+"""Guesses from an operation's name, such as its effect, which the author of a new connector or action file then checks.
 
 Pure. A guess decides nothing: it is only written into a file of the author's. If the name is not telling, there is no guess.
 

@@ -34,7 +34,7 @@ _MAX_PARTS: Final = 16
 
 
 class Argument(NamedTuple):
-    """A reference to an argument of the call."""
+    """A reference to an argument of the call: `${args.NAME}`."""
 
     name: str
 

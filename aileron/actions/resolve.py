@@ -82,7 +82,7 @@ class Connectors(Protocol):
     """The installed connectors, as listed by the registry's store."""
 
     def manifest(self, pin: ConnectorPin) -> ConnectorManifest:
-        """Return the verified manifest of exactly these bytes.
+        """Return the verified manifest of the connector with exactly this pin.
 
         Raises AileronError: not_found if the connector is not installed, hash_mismatch if its bytes differ.
         """
@@ -92,8 +92,8 @@ class Accepted(Protocol):
     """Lookup of the changed tools of MCP servers that a person accepted."""
 
     def __call__(self, pin: ConnectorPin, op: str, /) -> str | None:
-        """Return the digest of the tool's definition that was accepted last; None if it is the definition that the connector was
-        made from.
+        """Return the digest of the definition of tool `op` that a person accepted last; None if it is the definition
+        that the connector was made from.
         """
 
 
@@ -166,7 +166,8 @@ def resolve(
 
 
 def with_args(plan: Plan, args: JSONObject, *, connectors: Connectors) -> Plan:
-    """Return the plan with other arguments: those of each step and of the preview change, and nothing else.
+    """Return `plan` with `args` as the arguments of the call. The arguments of its steps and preview change with them,
+    and nothing else.
 
     Pins, hosts, credentials and limits stay those of `plan`; `connectors` is used to check the operations. Raises AileronError:
     bad_input as for a run; not_found if a connector is gone; hash_mismatch if the plan's steps do not match its own text.
@@ -233,14 +234,14 @@ def check_as_resolved(
 
 
 class _Chosen:
-    """The existing bindings, limited to those that a plan uses."""
+    """The list of existing bindings, limited to those that a plan uses."""
 
     def __init__(self, bindings: Bindings, uses: frozenset[tuple[str, BindingName]]) -> None:
         self._bindings = bindings
         self._uses = uses
 
     def candidates(self, connector: str, kind: str) -> Sequence[Candidate]:
-        """Return the bindings of `kind` made for this connector that the plan uses."""
+        """Return the bindings of `kind` that were made for this connector and that the plan uses."""
         return [
             candidate
             for candidate in self._bindings.candidates(connector, kind)
@@ -287,13 +288,13 @@ class _Roles(NamedTuple):
     manifests: dict[str, ConnectorManifest]
     """Manifests of the connectors, by the key of the role."""
     idle: frozenset[str]
-    """Keys of the roles whose used operations name no credential."""
+    """Keys of the roles in which no used operation names a credential."""
     reading: frozenset[str]
-    """Keys of the roles that only read."""
+    """Keys of the roles whose operations run only as a role that only reads."""
 
 
 def _roles(action: ActionFile, manifests: dict[str, ConnectorManifest]) -> _Roles:
-    """Return the roles for the operations that the action uses. `manifests` has the connectors' manifests by pin."""
+    """Return the roles in which the action's operations run. `manifests` has the connectors' manifests by pin."""
     required = {connector.name: str(_pin(connector)) for connector in action.connectors}
     used = [(required[step.connector], step.op) for step in action.steps]
     if action.preview is not None:
@@ -373,7 +374,7 @@ def _pin(connector: RequiredConnector) -> ConnectorPin:
 
 
 def _check_capability(step: StepSpec, connector: RequiredConnector, manifest: ConnectorManifest) -> None:
-    """Raise AileronError if the action's own capabilities do not include the operation.
+    """Raise AileronError if the action's capabilities for a connector do not include the step's operation.
 
     Capabilities include an operation by name, or by the kind or a scope of the connector's credential.
     """
@@ -400,7 +401,7 @@ def _check_capability(step: StepSpec, connector: RequiredConnector, manifest: Co
 
 
 def grant_of(manifest: ConnectorManifest, credential: CredentialUse | None, settings: Settings) -> Grant:
-    """Return what a step of this connector can reach with these settings and this credential."""
+    """Return everything that a step of this connector can reach with these settings and this credential."""
     hosts = frozenset(manifest.hosts)
     plain = hosts & settings.egress_private_plain
     return Grant(
@@ -431,7 +432,7 @@ def _preview_spec(rule: PreviewRule) -> StepSpec:
 
 
 def _preview(rule: PreviewRule, step: Step) -> PlannedPreview:
-    """Return a preview that runs `step`, limited to reading, and to a few seconds because a person waits for the preview.
+    """Return the preview that runs `step`, limited to reading, and to a few seconds because a person waits for it.
 
     WebSockets, and streams without a login, are removed, because they cannot be limited to reading.
     """
@@ -456,13 +457,17 @@ class _Final(NamedTuple):
 
 
 def _final_args(step: StepSpec, args: JSONObject) -> _Final:
-    """Return the arguments of a step's operation. The file's `inputs` replace arguments of the call with the same name."""
+    """Return the arguments of a step's operation: `args`, the call's arguments, replaced or extended by the file's own
+    `inputs` for the step.
+    """
     given = _preview_args(step, args)
     return _bounded(step, _Final(args | given.args, given.filled))
 
 
 def _preview_args(step: StepSpec, args: JSONObject) -> _Final:
-    """Return the arguments of a preview's operation: only its own `inputs`, because it does not take the call's parameters."""
+    """Return the arguments of a preview's operation: only the file's own `inputs` for it, because the call's arguments
+    are not passed on to it.
+    """
     filled: list[Filled] = []
     given = _substituted(step.inputs, args, "", filled)
     return _bounded(step, _Final(given, tuple(filled)))

@@ -50,8 +50,8 @@ _LOCK_DEADLINE_S: Final = 5.0
 
 
 class Listed(msgspec.Struct, frozen=True, kw_only=True):
-    """An action file in the store's directory: its name, whether it is enabled, and either the `action` or the `problem`, never
-    both.
+    """An action file in the directory of actions: its name, whether it is enabled, and either the `action` or the
+    `problem`, never both.
     """
 
     name: str
@@ -61,7 +61,7 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _State(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The contents of `action-state.json`."""
+    """The content of `action-state.json`: the names of the disabled actions."""
 
     version: int = 1
     disabled: frozenset[str] = frozenset()
@@ -79,10 +79,10 @@ class ActionStore:
         self._stamps: Final[dict[str, files.Stamp]] = {}
         """Stamps (such as size and time) of the files that the cached actions were parsed from."""
         self._count = 0
-        """Number of actions at the last listing of the directory."""
+        """Number of action files when the directory was last listed."""
 
     def list_actions(self) -> tuple[Listed, ...]:
-        """Return every `.md` file, sorted by name; a broken file has its problem instead of an action."""
+        """Return every action file (`NAME.md`), sorted by name; a broken file has its problem instead of an action."""
         disabled = self._disabled()
         try:
             with self._opened() as directory:
@@ -115,7 +115,7 @@ class ActionStore:
         return self._parsed.get(name)
 
     def maybe_load(self, name: str) -> ActionFile | None:
-        """Return the action like `load`, but None if there is no such file or it cannot be used."""
+        """Return the action like `load`, but None if its file is missing or cannot be used."""
         try:
             return self.load(name)
         except AileronError:
@@ -142,8 +142,8 @@ class ActionStore:
         self._check_on(name)
 
     def add(self, text: str, *, replace: bool = False) -> ActionFile:
-        """Check an action and write it under its own name with mode 0600. Raises AileronError(invalid_request) if it cannot be
-        added.
+        """Check the text of an action file and write it under the action's name with mode 0600. Raises
+        AileronError(invalid_request) if it cannot be added.
 
         Adding the same text again changes nothing; adding another text under the same name requires `replace`.
         """
@@ -310,8 +310,8 @@ class ActionStore:
 
 
 def _by_tool(names: Sequence[str]) -> dict[str, list[str]]:
-    """Return the action names by the tool name that an agent sees. If several actions share a tool name, an agent could not tell
-    which one it calls.
+    """Return the action names grouped by the tool name that an agent sees. If several actions share a tool name, an
+    agent could not tell which one it calls.
     """
     alike: dict[str, list[str]] = {}
     for name in names:

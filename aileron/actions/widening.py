@@ -54,7 +54,8 @@ def consent_of(
     install: bool,
     replace: bool,
 ) -> ActionFileConsent:
-    """Return the consent that a person is asked for `after`, with the hosts and credentials of the connectors pinned in `after`.
+    """Return the question about `after`, an action file, that a person must answer, with the hosts and credentials of
+    the connectors that it pins.
 
     `manifests` returns the verified manifest of a pin. Its AileronError (not_found, hash_mismatch) is not caught, because nobody
     can consent to what cannot be shown.
@@ -149,8 +150,8 @@ def _steps(action: ActionFile) -> dict[str, _Facts]:
 
 
 def _entries(table: str, before: dict[str, _Facts], after: dict[str, _Facts]) -> Iterator[Change]:
-    """Yield the changes to a table's entries. A removed entry does not widen; an added or changed entry, or another order,
-    does.
+    """Yield the changes to the entries of a table, by name. A removed entry does not widen; an added or changed entry,
+    or another order, does.
     """
     for name, facts in before.items():
         if name not in after:
