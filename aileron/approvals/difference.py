@@ -97,8 +97,8 @@ def _connectors(before: tuple[Step, ...], now: tuple[Step, ...]) -> Iterator[Cha
 
 
 def _uses(steps: tuple[Step, ...]) -> dict[tuple[str, bool], list[CredentialUse]]:
-    """Return the credentials of each connector, apart by whether they log in as a role that only reads: an action may read its
-    preview with one binding and write with another.
+    """Return the credentials that the steps use, by connector name and whether they log in as a role that only reads:
+    an action may read its preview with one binding and write with another.
     """
     uses: dict[tuple[str, bool], list[CredentialUse]] = {}
     for step in steps:

@@ -46,8 +46,8 @@ class NeedsPerson(msgspec.Struct, frozen=True):
 
 
 class Admission(msgspec.Struct, frozen=True):
-    """The gate's answer that the plan can be executed now: by the rules alone, or by `grant`, whose use is counted with the
-    record of the run.
+    """The gate's answer that the plan can be executed now: by the rules alone, or by the standing grant `grant`, one
+    use of which is counted when the run is recorded.
     """
 
     approved: ApprovedPlan
@@ -96,7 +96,7 @@ class Approver(Protocol):
         ...
 
     async def spend_use(self, grant_id: str) -> None:
-        """Count one use of a grant durably in the sealed vault.
+        """Count one use of a standing grant durably in the sealed vault.
 
         Raises AileronError: vault_locked; consent_required if no use is left.
         """
@@ -111,7 +111,8 @@ class Gate:
         self._approver = approver
 
     def admit(self, plan: Plan, *, spent: Collection[str] = ()) -> Admission | NeedsPerson:
-        """Admit a plan by the rules or by a grant that is not in `spent` (ids); otherwise return that a person must decide.
+        """Admit a plan by the rules or by a standing grant whose id is not in `spent`; otherwise return that a person
+        must decide.
 
         Writes nothing: the spine (runs/spine.py) records either result before acting on it. Raises AileronError
         (vault_locked, hash_mismatch).
@@ -127,8 +128,8 @@ class Gate:
         return NeedsPerson(digest, now + plan.approval.expires_in_s)
 
     def check_decided(self, plan: Plan, decided: QueuedApproval) -> None:
-        """Check that the decision on record can be used for `plan`. Raises AileronError (vault_locked, unauthorized,
-        hash_mismatch, approval_expired).
+        """Check that `decided`, the stored decision, can be used for `plan`. Raises AileronError (vault_locked,
+        unauthorized, hash_mismatch, approval_expired).
         """
         about = plan.digest if decided.preview is None else digest_with_preview(plan.digest, decided.preview)
         if about != decided.digest:
@@ -172,7 +173,9 @@ class Gate:
 
 
 def _seen(decided: QueuedApproval) -> str | None:
-    """Return the digest of the effects that the person saw; None unless the recorded effects match `preview`, which is signed."""
+    """Return the digest of the effects that the person saw in the preview; None unless those on record match the
+    preview's signed digest.
+    """
     effects = decided.effects
     return effects.effects if effects is not None and effects.digest == decided.preview else None
 

@@ -57,7 +57,9 @@ browsers (Web Authentication, section 15.1).
 
 
 class NotCounted(AileronError):
-    """Error: a decision, or another request by the approver, is not valid. `why` is the reason as recorded."""
+    """Error: a decision, or another signed request by the approver, is not valid. `why` is the reason, as
+    `approval.refused` records it.
+    """
 
     def __init__(self, why: Why, message: str, failure_class: FailureClass = FailureClass.UNAUTHORIZED) -> None:
         super().__init__(failure_class, message, boundary=Boundary.USER)
@@ -100,7 +102,9 @@ def counted(
     statement: DecisionStatement | HeadStatement | PreviewStatement | PageStatement,
     signature: str,
 ) -> None:
-    """Check that the approver of `consents`, or a passkey of theirs, signed this statement. Raises NotCounted otherwise."""
+    """Check that the approver of `consents`, or a passkey of theirs, signed this statement with `signature`. Raises
+    NotCounted otherwise.
+    """
     passkey = consents.passkey(statement.key_id)
     if passkey is None and statement.key_id != consents.key_id:
         raise NotCounted(

@@ -40,7 +40,9 @@ MAX_CHANGES: Final = 64
 """Maximum number of differences that are listed singly: three screens. The complete definition is shown in addition."""
 _MAX_WHERE: Final = 200
 _MAX_DEPTH: Final = 64
-"""Maximum nesting depth at which a definition's values are compared member by member; deeper ones are compared as a whole."""
+"""Maximum nesting depth to which two definitions of a tool are compared member by member; values below it are compared
+as a whole.
+"""
 _MAX_NESTED: Final = 200
 """Maximum nesting depth of a tool's definition; no connector is made from a deeper one (importing/mcp_listing.py). A definition
 nested to just below the interpreter's recursion limit could be parsed in one function, but not in another that is called some
@@ -87,8 +89,8 @@ def tool_changes(before: str, now: str) -> tuple[Change, ...]:
 
 
 def _definition(said: Any) -> str | None:
-    """Return the text if it is a JSON object in canonical form, so that no name in the object appears twice. None for
-    anything else, and for a text that is too long or too deep.
+    """Return `said` if it is a tool's definition: a text that is a JSON object in canonical form, so that no name
+    appears twice in it. None for anything else, and for a text that is too long or nested too deeply.
     """
     if not isinstance(said, str) or len(said.encode("utf-8", "replace")) > MAX_DEFINITION_BYTES:
         return None
