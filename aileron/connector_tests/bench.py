@@ -146,8 +146,8 @@ class Bench:
     def call(
         self, op: str, args: JSONObject, upstream: LocalUpstream | None, settings: Settings | None = None
     ) -> Attempt:
-        """Run one operation and send its requests to `upstream`. Without `upstream`, the operation cannot send any. Raises
-        AileronError as `run` does.
+        """Run one operation and return its output or failure. Its requests go to `upstream`; if that is None, it cannot
+        send any. Raises AileronError as `run` does.
 
         `settings` has the certificate authority that issued the upstream's certificate.
         """
@@ -231,7 +231,7 @@ class Bench:
 
 
 def artifact_of(directory: Path, hosts: Sequence[HostPort]) -> Artifact:
-    """Build the sources and return the artifact in the form in which an install would accept it.
+    """Build the connector in `directory` and return it in the form in which an install would accept it.
 
     The manifest's placeholders for a client, for logins and for a region get made-up values. The placeholder for hosts gets
     `hosts`, which are ignored if the manifest has its own. No login takes place here. Raises AileronError(invalid_request) if
@@ -268,7 +268,7 @@ class _TestLender:
     """A lender that replaces the vault. It lends a made-up credential, so that injecting and scrubbing are real."""
 
     def __init__(self, need: CredentialNeed | None, upstream: HostPort) -> None:
-        """Make a credential for `need` and this upstream. If `need` is None, there is no credential."""
+        """Make a credential of the kind that `need` asks for, to be sent only to `upstream`. If `need` is None, make none."""
         self._lent: Final = None if need is None else fake_credential(need)
         self._needles: Final = needles_for([] if self._lent is None else [self._lent], upstream)
 
@@ -294,7 +294,7 @@ class _TestLender:
         return self._needles
 
     def may_be_bound(self, destination: HostPort) -> bool:
-        """Return whether there is a made-up credential, so that answers must be scrubbed of it."""
+        """Return whether there is a made-up credential, which must then be scrubbed from answers."""
         return bool(self._needles)
 
 
@@ -316,7 +316,7 @@ def _grant(manifest: ConnectorManifest, hosts: tuple[HostPort, ...], upstream: L
 
 
 def _mismatch(case: Case, done: Attempt) -> str | None:
-    """Return the difference between the attempt and the case's expectation, or None."""
+    """Return in words how the result of a run differs from what the case expects; None if it does not."""
     if done.failure is not None:
         return _wrong_failure(case, done.failure)
     if case.failure is not None:

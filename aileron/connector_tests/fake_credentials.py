@@ -49,7 +49,7 @@ def fake_credential(need: CredentialNeed) -> LentCredential:
 
 
 def _hmac_key(need: CredentialNeed, value: bytes) -> bytes:
-    """Return the key in the encoding in which the vault would store it."""
+    """Return `value` as an HMAC key in the encoding in which the vault would store it for this need."""
     match need.hmac.key if isinstance(need.hmac, HmacTemplate) else "utf8":
         case "utf8":
             return value

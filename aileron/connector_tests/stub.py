@@ -77,7 +77,9 @@ class Stub:
     async def open(
         self, request: EgressRequest, grant: Grant, meter: Meter, journal: Journal, deadline: float
     ) -> AsyncIterator[EgressResponse]:
-        """Yield the answer of the matching exchange. Raises AileronError as egress does, and if no exchange matches."""
+        """Yield the answer of the case's exchange that matches the request. Raises AileronError as egress does, and if
+        no exchange matches.
+        """
         meter.count_request()
         admitted = _admitted(request, grant)
         body = await _whole(request.body, meter)
@@ -90,7 +92,8 @@ class Stub:
     def answered(
         self, admitted: AllowedRequest, credential: str | None, meter: Meter, message: str, body: bytes = b""
     ) -> EgressResponse:
-        """Return the answer of the matching exchange.
+        """Return the answer of the case's exchange that matches the request, which was sent with `credential`, and use
+        up the exchange.
 
         Raises AileronError, with `message` if no exchange matches, and if the matching exchange is marked as unreachable.
         """
@@ -100,7 +103,9 @@ class Stub:
         return _answer(exchange, admitted, meter)
 
     def refuse(self, problem: str) -> NoReturn:
-        """End the run, and store the problem, unless one is stored already. Raises AileronError."""
+        """End the run with an AileronError whose message is `problem`, and store it in `self.problem`, unless an
+        earlier problem is stored.
+        """
         self.problem = self.problem or problem
         raise AileronError(FailureClass.NOT_FOUND, problem, boundary=Boundary.USER)
 
@@ -132,7 +137,8 @@ class _WebSockets:
     async def open(
         self, request: WebSocketRequest, grant: Grant, meter: Meter, journal: Journal, deadline: float
     ) -> AsyncIterator[Answer]:
-        """Yield a WebSocket with the case's service at its other end, or the exchange that answers the handshake.
+        """Yield a WebSocket with the case's service at its other end; or, if the case has an exchange for the
+        handshake, the answer of that.
 
         Raises AileronError as egress does, and if the case has neither.
         """
@@ -244,8 +250,8 @@ class _ScriptedStream(Stream):
         self._far.shutdown(socket.SHUT_WR)
 
     def finish(self) -> str | None:
-        """Check all data that the connector had sent when it closed the stream. Return a description of unsent expected
-        lines, or None.
+        """Check all data that the connector had sent when it closed the stream. Return a description of the expected
+        lines that it did not send, or None.
         """
         self.close()
         try:
@@ -272,8 +278,8 @@ class _ScriptedStream(Stream):
 
 
 def _admitted_stream(request: StreamRequest, grant: Grant) -> HostPort:
-    """Return the destination of a stream. It must be a granted host and, if the grant has a credential, one of its logins.
-    Raises AileronError otherwise.
+    """Return the destination of a stream that the connector requests. It must be a granted host and, if the grant has a
+    credential, one of its logins. Raises AileronError otherwise.
     """
     destination: HostPort | None = None
     try:
@@ -312,13 +318,17 @@ def _admitted_handshake(request: WebSocketRequest, grant: Grant) -> AllowedReque
 
 
 def _paths(admitted: AllowedRequest) -> tuple[str, str]:
-    """Return both paths that a case can state: the path as sent, and the path with a placeholder for a key, as in the ledger."""
+    """Return both forms of a request's path that a case can state: as sent, and, as in the ledger, with a placeholder
+    for a key in it.
+    """
     query = "" if admitted.url.query is None else f"?{admitted.url.query}"
     return admitted.url.target, admitted.recorded_path + query
 
 
 def _check_held(request: EgressRequest, admitted: AllowedRequest, body: bytes, grant: Grant) -> None:
-    """Check that a streamed body has the place where egress would insert the key. Raises AileronError as egress does."""
+    """Check that a request's streamed body contains the place where egress would insert the key. Raises AileronError as
+    egress does.
+    """
     if admitted.use is None or not isinstance(request.body, AsyncIterator):
         return
     try:
@@ -362,7 +372,9 @@ def _reader(body: bytes) -> Callable[[], Awaitable[bytes | None]]:
 
 
 def _answer(exchange: CaseExchange, admitted: AllowedRequest, meter: Meter) -> EgressResponse:
-    """Return the answer as egress passes it on: without header fields of the connection, and with its body decoded."""
+    """Return the answer of an exchange as egress passes it on: without header fields of the connection, and with its
+    body decoded.
+    """
 
     def broken(words: str) -> AileronError:
         return unreachable("exchange", admitted.url.destination, ConnectionProblem(words))

@@ -96,7 +96,9 @@ class Script:
         return _stream_of(self.said())
 
     def hear(self, data: bytes) -> bytes:
-        """Return the service's answer to this data. Raises ValueError if the data does not match the expected lines."""
+        """Return the service's answer to `data`, which the connector sent. Raises ValueError if the data does not match
+        the expected lines.
+        """
         self._waiting += data
         said = b""
         while b"\n" in self._waiting:
@@ -114,7 +116,9 @@ class Script:
         return said
 
     def hear_line(self, line: str) -> list[str]:
-        """Return the service's lines in answer to this line. Raises ValueError if the line does not match the expected one."""
+        """Return the lines with which the service answers the connector's `line`. Raises ValueError if the line is not
+        the expected one.
+        """
         is_any = bool(self._left) and _is_any(self._left[0])
         expected = self._left[int(is_any)] if self._left else None
         found = None if expected is None else _pattern(expected).fullmatch(line)
