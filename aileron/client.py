@@ -60,25 +60,25 @@ _SECRET_VARIABLES: Final = (
     "AILERON_SESSION_TOKEN",
     "AILERON_SIGNING_KEY",
 )
-"""Environment variables that are only meant for this command. They are removed from the daemon's environment, which other
-processes can read.
+"""Environment variables that are only meant for the command itself. They are removed from the environment of a daemon
+that it starts, which other processes can read.
 """
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 _NOBODY: Final = (FileNotFoundError, ConnectionRefusedError)
-"""Exceptions from connecting to a socket if no daemon runs."""
+"""Exceptions when connecting to a socket that mean that no daemon runs."""
 _NOT_OURS: Final = (NotADirectoryError, PermissionError)
-"""Exceptions from connecting to a socket if the home is a file, or belongs to another user."""
+"""Exceptions when connecting to a socket that mean that the home is a file, or belongs to another user."""
 _MAX_SOCKET_PATH: Final = 107  # sun_path, unix(7)
 _UNRESERVED: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 """Characters that need no percent-encoding in a path (RFC 3986, section 2.3)."""
 
 
 class DaemonUnreachable(Exception):
-    """The daemon cannot be started or does not respond; the message says why."""
+    """Error: the daemon cannot be started or does not respond; the message says why."""
 
 
 class AnswerLost(DaemonUnreachable):
-    """The daemon was reached, but its response did not arrive. The daemon may have done what was requested."""
+    """Error: the daemon was reached, but its response did not arrive. The daemon may have done what was requested."""
 
 
 class Answer:
@@ -97,7 +97,7 @@ class Answer:
 
 
 class _Exchange(Protocol):
-    """A request to a daemon and its response: status and body."""
+    """Protocol for a request to a daemon and its response: status and body."""
 
     def connect(self) -> None: ...
 
@@ -117,8 +117,8 @@ class StartedDaemon(Protocol):
 
 
 class Client:
-    """A client of one socket of one home. `operator` selects the operator's socket instead of the agents' socket. The
-    socket decides which requests are allowed.
+    """A client of one socket of one home: with `operator`, the operator socket, otherwise the agent socket. The socket
+    decides which requests are allowed.
 
     The environment of an agent's client can name a daemon elsewhere (AILERON_URL) and a session
     (AILERON_SESSION_TOKEN).
@@ -382,7 +382,7 @@ def _quoted(segment: str) -> str:
 
 
 def _give_up(process: StartedDaemon) -> None:
-    """Wait a short time for the exit of a daemon that has reported why it cannot start."""
+    """Wait up to _GIVE_UP_S seconds for the exit of a daemon that has reported why it cannot start."""
     from subprocess import TimeoutExpired
 
     with contextlib.suppress(TimeoutExpired):

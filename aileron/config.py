@@ -89,8 +89,8 @@ _MAX_FIND_ABOVE: Final = 1000
 _MAX_FOLDERS: Final = 256
 _MAX_FOLDER: Final = 4096  # PATH_MAX, limits.h
 _MAX_PLACES: Final = 64
-"""Maximum number of paths in one list of paths that a cell shows. Each path is a mount, and a cell can have 256 mounts
-(aileron_sandbox/cell/policy.py).
+"""Maximum number of paths in one of the lists of paths that a cell's agent can see. Each path is a mount, and a cell
+can have 256 mounts (aileron_sandbox/cell/policy.py).
 """
 _MAX_VARIABLES: Final = 64
 _VARIABLE: Final = re.compile(r"(?!AILERON_)[A-Za-z_][A-Za-z0-9_]{0,127}")
@@ -199,8 +199,8 @@ class ForgeSettings(msgspec.Struct, frozen=True):
 
 
 class McpSettings(msgspec.Struct, frozen=True):
-    """Settings of the actions that agents see: the number above which agents must search for them, and the actions that they
-    can use in each folder.
+    """Settings of how agents see actions: the number above which they must search for actions, and the actions that
+    they can use in each folder.
     """
 
     find_above: int = 40
@@ -290,7 +290,7 @@ class LaunchSettings(msgspec.Struct, frozen=True):
         return {f"launch.cell.{name}": getattr(self.cell, name) for name in _CELL_LIMITS}
 
     def with_limits_of(self, other: LaunchSettings) -> LaunchSettings:
-        """Return these settings with the cell's limits from `other`."""
+        """Return these settings with the limits of the cell taken from `other`."""
         limits = {name: getattr(other.cell, name) for name in _CELL_LIMITS}
         return msgspec.structs.replace(self, cell=msgspec.structs.replace(self.cell, **limits))
 
@@ -302,7 +302,7 @@ _CELL_LIMITS: Final = {
     "file_mb": range(1, (1 << 25) + 1),
     "scratch_mb": range(1, (1 << 25) + 1),
 }
-"""Allowed values of each limit, the same as in the cell's policy."""
+"""Allowed values of each limit of a cell, the same as in the cell's policy."""
 _TEXT: Final = Field(Kind.STRING)
 _TEXTS: Final = Field(Kind.STRINGS)
 _SECRET: Final = Field(Kind.STRING, pattern=_SECRET_NAME.pattern)
@@ -385,7 +385,7 @@ _FIRST_CONSENTED: Final = frozenset(
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """Settings of the user. All other parameters are constants next to the code that uses them, with their reasons."""
+    """The user's settings. All other parameters are constants next to the code that uses them, with their reasons."""
 
     egress_private: frozenset[HostPort] = frozenset()
     """HOST:PORT pairs that may resolve to an address that is not public. Default none (promise 3)."""
@@ -443,7 +443,7 @@ class Settings(msgspec.Struct, frozen=True):
     """
 
     def __repr__(self) -> str:
-        """Show every field but the text of certificates, which is long."""
+        """Return a text with every field but the text of certificates, which is long."""
         fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__struct_fields__ if name not in _PEMS)
         return f"Settings({fields})"
 
@@ -495,7 +495,9 @@ class Settings(msgspec.Struct, frozen=True):
         return {key: found[key] for key in SETTINGS}
 
     def differences(self, other: Settings) -> list[str]:
-        """Return the names of the settings, and of the digests of certificates, that differ from those of `other`, sorted."""
+        """Return the sorted names of the settings, and of the certificates' digests, whose values differ between these
+        settings and `other`.
+        """
         mine, theirs = self._recorded(), other._recorded()
         return [key for key in sorted(mine) if mine[key] != theirs[key]]
 
@@ -534,8 +536,8 @@ class Settings(msgspec.Struct, frozen=True):
 
 
 class LiveSettings:
-    """The settings in force, as `now`. The value is replaced as a whole when other settings take effect, so whoever needs them
-    holds this object, and reads `now` once for each thing that it does.
+    """The holder of the settings in force: `now`, which is replaced as a whole when other settings take effect. Users
+    of settings keep this object, and read `now` once for each thing that they do.
     """
 
     def __init__(self, now: Settings) -> None:
@@ -547,7 +549,8 @@ _AGREED: Final = "what was agreed to"
 
 
 def consented_form(values: JSONObject) -> JSONObject:
-    """Return the part of the values of `Settings.consented` that is compared, by digest, between two sets of settings.
+    """Return the part of `values`, which `Settings.consented` returned, that is compared by digest with that of other
+    settings.
 
     A newer setting at its default is left out, because an older consent did not name it. So a new version does not ask about
     settings that nobody changed. Therefore the default of such a setting must never change.
@@ -633,7 +636,7 @@ def _flat(table: JSONObject, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _nested(flat: JSONObject) -> JSONObject:
-    """Nest dotted names into tables: the inverse of `_flat`."""
+    """Return values by dotted name as nested tables: `{"a.b": 1}` becomes `{"a": {"b": 1}}`. The inverse of `_flat`."""
     found: JSONObject = {}
     for key, value in flat.items():
         *tables, name = key.split(".")
@@ -648,8 +651,8 @@ def _nested(flat: JSONObject) -> JSONObject:
 
 
 def _meaning(document: Table) -> Settings:
-    """Convert a document, whose kinds of values were checked, to settings. The files of the certificates are not read
-    here.
+    """Return the settings in a document whose kinds of values were already checked. The files of the certificates are
+    not read here.
     """
     webhook, secret = _webhook(document)
     listen, certificate, certificate_key = _listen(document)
@@ -753,8 +756,8 @@ def _places(values: list[str]) -> tuple[str, ...]:
 
 
 def _reached(values: list[str]) -> tuple[str, ...]:
-    """Return each host in its canonical spelling. A word with neither a dot nor a port is a preset, which `aileron launch`
-    defines.
+    """Return each host that an agent can reach in its canonical spelling. A word with neither a dot nor a port is a
+    preset, which `aileron launch` defines.
     """
     return _each_once(map(_spelled_host, values), MAX_HOST_PATTERNS)
 
@@ -818,7 +821,7 @@ def _folders(values: list[str]) -> tuple[tuple[str, tuple[Selector, ...]], ...]:
 
 
 def _webhook(document: Table) -> tuple[str | None, str | None]:
-    """Return the webhook's URL and the name of its secret: both or neither."""
+    """Return the webhook's URL and the name of the secret that signs its notices: both, or None for both."""
     url = _value(document, "notify.webhook", _webhook_url, None)
     secret = _value(document, "notify.webhook_secret", _secret_name, None)
     if (url is None) != (secret is None):
@@ -842,7 +845,7 @@ def _webhook_url(url: str) -> str:
 
 
 def _listen(document: Table) -> tuple[ListenAddress | None, Path | None, Path | None]:
-    """Return the address, the certificate and its key: all three or none."""
+    """Return the additional address to listen on, and the files of its certificate and key: all three, or None for all."""
     address = _value(document, "daemon.listen", _listen_address, None)
     certificate = _value(document, "daemon.certificate", _absolute, None)
     key = _value(document, "daemon.certificate_key", _absolute, None)
@@ -929,7 +932,7 @@ def _forges(document: Table) -> ForgeSettings:
 
 
 def _base(text: str) -> str:
-    """Check an address that paths are appended to, and return the address without its final slash."""
+    """Check an address that paths are appended to, and return it without its final slash."""
     found = _UPSTREAM.fullmatch(text) if len(text) <= _MAX_URL else None
     if found is None or found[1] != "https" or not {".", ".."}.isdisjoint(found[4].split("/")):
         raise ValueError("is not an https address such as https://forge.example.com, without user, query or fragment")
@@ -987,7 +990,9 @@ def _read_regular(file: Path, limit_bytes: int) -> str:
 
 
 def _maybe_agreed_pem(read: str | None, file: Path | None, digest: object) -> str | None:
-    """Return the certificate with this digest: `read`, or else the file's content; None if neither has the digest."""
+    """Return the PEM text with the digest that got consent: `read`, or else the content of `file`; None if neither has
+    that digest.
+    """
     if file is None or digest is None:
         return None
     if read is not None and _maybe_digest(read) == digest:

@@ -77,7 +77,7 @@ Stamp = tuple[int, int, int, int]
 
 
 def stamp(path: Path | str, *, follow_symlinks: bool = False) -> Stamp | None:
-    """Return a stamp that changes whenever the file is written to or replaced; None if there is no file.
+    """Return a stamp that changes whenever the file `path` is written to or replaced; None if there is no file.
 
     Users cannot set the stamp's last part, the time at which the inode was changed.
     """
@@ -89,7 +89,7 @@ def stamp(path: Path | str, *, follow_symlinks: bool = False) -> Stamp | None:
 
 
 def read(directory: int, path: Path, limit_bytes: int, forbidden: int = 0) -> bytes:
-    """Return all bytes of the regular file `path.name` in `directory`; `path` is for messages only.
+    """Return all bytes of the regular file `path.name` in the open `directory`; only messages use the rest of `path`.
 
     The file is opened with O_NONBLOCK, so that a FIFO in its place cannot block this process; a FIFO is refused like every
     other special file.
@@ -109,7 +109,7 @@ def read(directory: int, path: Path, limit_bytes: int, forbidden: int = 0) -> by
 
 
 def replace(directory: int, path: Path, data: bytes, mode: int = 0o600) -> None:
-    """Replace the content of `path.name` in `directory` by `data`, durably and atomically."""
+    """Replace the content of the file `path.name` in the open `directory` by `data`, durably and atomically."""
     temporary = f"{path.name}.{os.urandom(8).hex()}.tmp"
     with translated(path, "cannot be written"):
         try:
@@ -123,7 +123,7 @@ def replace(directory: int, path: Path, data: bytes, mode: int = 0o600) -> None:
 
 
 def create(directory: int, name: str, data: bytes, mode: int) -> None:
-    """Create a file, flush it to disk, and give it exactly `mode` whatever the umask is.
+    """Create a file in the open `directory`, flush it to disk, and give it exactly `mode` whatever the umask is.
 
     Raises OSError if the file exists or cannot be written.
     """

@@ -38,12 +38,14 @@ class Home(msgspec.Struct, frozen=True):
 
     @property
     def agreed(self) -> Path:
-        """Directory of the texts of actions, certificates and settings that a person consented to, named by digest."""
+        """Directory of the texts of actions, certificates and settings that a person consented to; each file is named
+        by its digest.
+        """
         return self.path / "agreed"
 
     @property
     def connectors(self) -> Path:
-        """The content-addressed store: `sha256/<hex>/{connector,manifest.toml}`."""
+        """Directory of the installed connectors, by hash: `sha256/<hex>/{connector,manifest.toml}`."""
         return self.path / "store" / "connectors"
 
     @property
@@ -83,7 +85,7 @@ class Home(msgspec.Struct, frozen=True):
 
     @property
     def run(self) -> Path:
-        """Directory of sockets, the lock, the pid and `daemon.json`."""
+        """Directory of the running daemon's sockets, its lock, its process id and `daemon.json`."""
         return self.path / "run"
 
     @property

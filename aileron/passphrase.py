@@ -1,4 +1,4 @@
-"""Seals a small key under a passphrase, with a key derivation that makes guessing expensive.
+"""Seals a small key under a passphrase, with a key derivation that makes guessing the passphrase expensive.
 
 Shared by the vault (vault/envelope.py, in the daemon) and the approver's key file (approver_key/keyfile.py, in
 commands), so that the cost, its limit and the derivation are defined in one place. Knows nothing of files or JSON. The
@@ -83,8 +83,8 @@ The first option (2 GiB, 1 pass) takes more memory than a daemon on a small mach
 killed. `COST` is also the lowest cost that is accepted.
 """
 _MOST: Final = Cost(memory_kib=1 << 20, passes=8, lanes=16)
-"""The highest cost that is accepted. 1 GiB and 8 passes take about eight seconds: more than any user has chosen so far,
-and bearable if an attacker chose this cost.
+"""The highest cost of a guess that is accepted. 1 GiB and 8 passes take about eight seconds: more than any user has
+chosen so far, and bearable if an attacker chose this cost.
 """
 
 
@@ -111,7 +111,7 @@ def stretch(passphrase: Secret, salt: bytes, cost: Cost, wrapping: bytearray) ->
 
 
 def seal_key(key: bytearray, passphrase: Secret, salt: bytes, cost: Cost, *, context: bytes) -> Sealed:
-    """Seal `key` under a passphrase. The time that this takes depends on `cost`.
+    """Return `key` sealed (encrypted) under a passphrase. The time that this takes depends on `cost`.
 
     Raise ValueError if the cost is out of its bounds, MemoryError if the machine has too little memory.
     """
@@ -123,7 +123,9 @@ def seal_key(key: bytearray, passphrase: Secret, salt: bytes, cost: Cost, *, con
 
 
 def unseal_key(sealed: Sealed, passphrase: Secret, salt: bytes, cost: Cost, *, context: bytes) -> bytearray:
-    """Unseal a key of 32 bytes that `seal_key` sealed. Raise EnvelopeError if the passphrase or any other argument differs."""
+    """Return the key of 32 bytes that `seal_key` sealed. Raises EnvelopeError if the passphrase or any other argument
+    is not the same as then.
+    """
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
     if len(sealed.ciphertext) != KEY_BYTES + TAG_BYTES:
@@ -136,7 +138,7 @@ def unseal_key(sealed: Sealed, passphrase: Secret, salt: bytes, cost: Cost, *, c
 
 @contextlib.contextmanager
 def scratch() -> Iterator[bytearray]:
-    """Yield an empty buffer for a key. The buffer is overwritten when the block ends."""
+    """Yield a zeroed buffer of the size of a key. It is overwritten when the `with` block ends."""
     room = bytearray(KEY_BYTES)
     try:
         yield room

@@ -56,8 +56,8 @@ def client_context(
 
 
 def was_cut(error: ssl.SSLError) -> bool:
-    """Return whether the peer closed the connection without close_notify. Python before 3.11.4 has no exception class
-    for OpenSSL 3's reason.
+    """Return whether the error means that the peer closed the connection without close_notify. Python before 3.11.4 has
+    no exception class for OpenSSL 3's reason.
     """
     return isinstance(error, ssl.SSLEOFError) or error.reason == "UNEXPECTED_EOF_WHILE_READING"
 

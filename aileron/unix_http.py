@@ -46,11 +46,13 @@ _HAS_BODY: Final = ("POST", "PUT", "PATCH")
 
 
 class UnreadableResponse(ValueError):
-    """A response is not in the form that the daemon sends."""
+    """Error: a response is not in the form that the daemon sends."""
 
 
 class UnixExchange:
-    """A request, made by `request_bytes`, and its response. The caller must always close the exchange."""
+    """An exchange with the daemon over its Unix socket: a request, made by `request_bytes`, and its response. The
+    caller must always close it.
+    """
 
     def __init__(self, path: str, timeout_s: float, request: bytes) -> None:
         self._path = path
@@ -109,8 +111,8 @@ class UnixExchange:
 
 
 def request_bytes(method: str, target: str, payload: bytes | None, headers: Mapping[str, str]) -> bytes:
-    r"""Return a request's bytes as sent. Raises ValueError for text that could end a line; the error does not quote the
-    value, which may be a token.
+    r"""Return the bytes of an HTTP request. Raises ValueError for text that could end a line; the error does not quote
+    the value, which may be a token.
 
     >>> request_bytes("GET", "/healthz", None, {})
     b'GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n'
@@ -127,8 +129,8 @@ def request_bytes(method: str, target: str, payload: bytes | None, headers: Mapp
 
 
 def parsed_head(head: bytes) -> tuple[int, int]:
-    r"""Return the status and the body's length from a head without its last two line ends. Raises UnreadableResponse if
-    the head is malformed.
+    r"""Return the status and the body's length from `head`, a response's head without its last two line ends. Raises
+    UnreadableResponse if it is malformed.
 
     >>> parsed_head(b"HTTP/1.1 200 \r\ncontent-length: 2")
     (200, 2)
@@ -149,7 +151,7 @@ def parsed_head(head: bytes) -> tuple[int, int]:
 
 
 def _field(line: bytes) -> tuple[bytes, bytes]:
-    """Return a field's name, in lower case, and its value."""
+    """Return the name, in lower case, and the value of a header field, from its line."""
     name, colon, value = line.partition(b":")
     if not colon or not name or not _TOKEN.issuperset(name) or not _TEXT.issuperset(value):
         raise UnreadableResponse(f"not a header: {line[:40]!r}")
