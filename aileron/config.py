@@ -541,7 +541,16 @@ class LiveSettings:
     """
 
     def __init__(self, now: Settings) -> None:
-        self.now = now
+        self._now = now
+
+    @property
+    def now(self) -> Settings:
+        """The settings in force."""
+        return self._now
+
+    def replace(self, new: Settings) -> None:
+        """Put other settings in force. Only SettingsInForce calls this, which checks consent and writes the record first."""
+        self._now = new
 
 
 _PEMS: Final = ("egress_ca_pem", "daemon_certificate_pem")
@@ -1009,8 +1018,6 @@ def _maybe_text(value: object) -> str | None:
 
 
 def _maybe_digest(pem: str | None) -> str | None:
-    from aileron.model.canonical import sha256_digest  # most commands do not need it
-
     return None if pem is None else sha256_digest(pem.encode())
 
 

@@ -85,7 +85,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     `web` is the address of the pages. `listen` is the address of `daemon.listen`, or null if it is not set. `gateway`
     is keyed by the name of the API. `actions`, `connectors` and `pending` (open questions) are numbers.
     `settings_waiting` names the settings of config.toml that wait for approval, and `settings_at_start` those that take
-    effect at the next start. `settings_problem` says why config.toml cannot be read, or is null. `launch` has the settings of
+    effect at the next start. `settings_problem` says why config.toml is not in force: it cannot be read, or the change
+    cannot be recorded; it is null otherwise. `launch` has the settings of
     `aileron launch` that are in force.
     """
 

@@ -2,7 +2,7 @@
 
 Runs in the daemon. One verb is one transaction: the events and the states they change are written together or not at
 all, and a run ends in exactly one way, even if callers race. Untrusted text (arguments, failure messages, a connector's
-own events) is hostile: it is bounded here, and otherwise stored unchanged.
+own events) is hostile: it is bounded here, or by the caller of `note`, and otherwise stored unchanged.
 
 Rules
 - Write first, then act. If a verb raises, it wrote nothing and the caller must not continue.
@@ -571,7 +571,9 @@ class Audit(Questions):
         return await self._ledger.commit(write)
 
     async def note(self, event: Notice | EgressEvent) -> int:
-        """Record an event that changes no run or approval; return the row's number."""
+        """Record an event that changes no run or approval; return the row's number. The caller bounds hostile text in the
+        event (`bounded` in moves.py).
+        """
         return await self._append(event)
 
     def note_end(self, event: Notice | EgressEvent) -> None:

@@ -55,8 +55,8 @@ some hundred bytes.
 MEMBER_BYTES: Final = 128
 _FOLLOWED_BYTES: Final = 1 << 20  # in or out, some 3 ms of work: answers of an API are less, archives more
 _STEP_BYTES: Final = 16 << 10
-"""Bytes of input between two copies of the decompressor's state (40 KiB), and the maximum that zlib copies at a
-member's end.
+"""Maximum number of bytes of input in one call of zlib, which copies what follows a member's end. The decompressor's state
+(40 KiB) is copied before each call if the output is searched.
 """
 _JOINED_BYTES: Final = 1 << 10  # pieces are held together up to this size, or each byte of a held one could cost 150
 _GZIP: Final = b"\x1f\x8b"
@@ -117,7 +117,7 @@ class Unlabelled:
         while data and self._stream is not None:
             step = data[:_STEP_BYTES]
             try:
-                for out in _pieces(self._stream, step):
+                for out in _pieces(self._stream, step, is_searched=bool(self._needles)):
                     self._search(out)
                     yield
                     if not self._needles and max(self._bytes_in, self._bytes_out) > _FOLLOWED_BYTES:
@@ -173,14 +173,15 @@ class Unlabelled:
             raise BadAnswerError("its body is compressed without saying so, and many bytes of it decode to nothing")
 
 
-def _pieces(stream: zlib._Decompress, data: memoryview | bytes) -> Iterator[bytes]:
-    """Yield the output of these bytes. Raises zlib's error after the output up to it."""
+def _pieces(stream: zlib._Decompress, data: memoryview | bytes, *, is_searched: bool) -> Iterator[bytes]:
+    """Yield the output of these bytes. Raises zlib's error after the output up to it, which is found if it `is_searched`."""
     while True:
-        before = stream.copy()
+        before = stream.copy() if is_searched else None
         try:
             out = stream.decompress(data, PIECE_BYTES)
         except zlib.error:  # a call that fails gives out nothing
-            yield _up_to_the_error(before, data)
+            if before is not None:
+                yield _up_to_the_error(before, data)
             raise
         yield out
         data = stream.unconsumed_tail

@@ -327,7 +327,7 @@ class Table:
         seen = set[str]()
         for index, text in enumerate(map(str, entries) if field.is_unique else ()):
             if text in seen:
-                raise self.refuse(key, f"{key} has {text!r} twice; write each once", index)
+                raise self.refuse(key, f"{key} has {text[:80]!r} twice; write each once", index)
             seen.add(text)
 
     def _instead_of_none(self, key: str, field: Field) -> str:

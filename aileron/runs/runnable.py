@@ -285,24 +285,25 @@ class Runnable:
         self._consent_checks.check_settings()
         self._actions.check_enabled(plan.action)
         self._check_tools(plan)
-        self._check_own(plan)
+        self._check_own(plan, self._settings.now)
 
     def check_still(self, frozen: Frozen) -> None:
         """Check that an approved plan can still run under the current conditions. Raises ConsentMissing or AileronError."""
+        settings = self._settings.now
         self._consent_checks.check_settings()
         self._actions.check_enabled(frozen.plan.action)
         self._check_tools(frozen.plan)
         for step in frozen.plan.steps:
-            _check_exceptions(step.grant, self._settings.now)
+            _check_exceptions(step.grant, settings)
         uses = [step.grant.credential for step in frozen.plan.steps if step.grant.credential is not None]
         for use in uses:
             self._bindings.check_unchanged(use, frozen.asked_at)
         if uses:
             self._bindings.check_unlocked()
         if frozen.decision is not None and frozen.decision.signed is not None:
-            self._check_own(frozen.plan)
+            self._check_own(frozen.plan, settings)
 
-    def _check_own(self, plan: Plan) -> None:
+    def _check_own(self, plan: Plan, settings: Settings) -> None:
         """Check that resolving the action file inside `plan` again gives this plan, and that the person consented to that file.
 
         The stored plan could have been edited in the ledger, while no daemon ran, before the person signed it. So the signature
@@ -312,7 +313,7 @@ class Runnable:
             plan,
             connectors=self._connectors,
             bindings=self._bindings,
-            settings=self._settings.now,
+            settings=settings,
             accepted=self._tools.accepted,
         )
         if (missing := self._consent_checks.missing(action)) is not None:

@@ -7,10 +7,13 @@ import http.client
 import json
 import os
 import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import anyio
+import anyio.to_thread
 import pytest
 
 from aileron.actions.approved_texts import ApprovedTexts
@@ -270,9 +273,23 @@ def test_settings_that_widen_cells_need_the_approver() -> None:
         assert "the vault is locked" in locked["problem"]
 
 
-@pytest.mark.anyio
-async def test_whoever_holds_the_settings_reads_the_new_ones(tmp_path: Path) -> None:
-    """A function that was made before reads them, and is registered nowhere. Settings for the next start do not change."""
+class Live(NamedTuple):
+    """Settings in force without an approver, on a ledger of their own, and the ones that were told to others."""
+
+    config: Path
+    in_force: SettingsInForce
+    settings: LiveSettings
+    told: list[Settings]
+    ledger: Ledger
+
+    def lock_after(self) -> float | None:
+        """Return the setting `vault.lock_after` in force, in seconds."""
+        return self.settings.now.vault_lock_after_s
+
+
+@pytest.fixture
+def live(tmp_path: Path) -> Iterator[Live]:
+    """Put the default settings in force."""
     config, settings, told = tmp_path / "config.toml", LiveSettings(Settings()), list[Settings]()
     approver = ApproverState(Vault(tmp_path / "vault.json"), on_record=False)
     checks = ConsentChecks(
@@ -298,13 +315,58 @@ async def test_whoever_holds_the_settings_reads_the_new_ones(tmp_path: Path) -> 
             read=None,
             audit=Audit(ledger),
         )
+        yield Live(config, in_force, settings, told, ledger)
 
-        def read() -> tuple[float | None, bool]:
-            return settings.now.vault_lock_after_s, settings.now.notify_desktop
 
-        before = read()
-        config.write_text(f'[vault]\nlock_after = "5m"\n[notify]\ndesktop = {str(not before[1]).lower()}\n')
-        await in_force.look()
-        assert (before[0], read()) == (None, (300.0, before[1]))
-        assert told == [settings.now] != [load_settings(config)]
-        assert in_force.at_start == ["notify.desktop"]
+@pytest.mark.anyio
+async def test_whoever_holds_the_settings_reads_the_new_ones(live: Live) -> None:
+    """A function that was made before reads them, and is registered nowhere. Settings for the next start do not change."""
+    is_desktop = live.settings.now.notify_desktop
+    before = live.lock_after()
+    live.config.write_text(f'[vault]\nlock_after = "5m"\n[notify]\ndesktop = {str(not is_desktop).lower()}\n')
+    await live.in_force.look()
+
+    assert (before, live.lock_after()) == (None, 300.0)
+    assert live.settings.now.notify_desktop == is_desktop
+    assert live.told == [live.settings.now] != [load_settings(live.config)]
+    assert live.in_force.at_start == ["notify.desktop"]
+
+
+@pytest.mark.anyio
+async def test_a_setting_that_cannot_be_recorded_does_not_take_effect(live: Live) -> None:
+    """The ledger is closed after the first change. The reason is told, and nobody gets the new settings."""
+    live.config.write_text('[vault]\nlock_after = "5m"\n')
+    await live.in_force.look()
+    problem = live.in_force.problem
+    live.ledger.close()
+    live.config.write_text('[vault]\nlock_after = "9m"\n')
+    await live.in_force.look()
+
+    assert problem is None
+    assert live.in_force.problem is not None
+    assert (live.lock_after(), len(live.told)) == (300.0, 1)
+
+
+@pytest.mark.anyio
+async def test_an_approval_during_another_change_undoes_nothing_of_it(live: Live) -> None:
+    """1. config.toml changes, and its record waits for the disk. 2. A person approves settings. 3. The record is written."""
+    is_held, is_free = threading.Event(), threading.Event()
+
+    def hold(_tx: object) -> None:
+        is_held.set()
+        is_free.wait(DEADLINE_S)
+
+    approved = {**live.settings.now.consented(), "egress.private": ["nas.home:443"]}
+    live.config.write_text('[vault]\nlock_after = "5m"\n')
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(anyio.to_thread.run_sync, live.ledger.commit_now, hold)
+        await anyio.to_thread.run_sync(is_held.wait, DEADLINE_S)
+        tasks.start_soon(live.in_force.look)
+        await anyio.wait_all_tasks_blocked()
+        tasks.start_soon(live.in_force.agreed, approved)
+        await anyio.wait_all_tasks_blocked()
+        unchanged = live.lock_after(), live.settings.now.consented()["egress.private"]
+        is_free.set()
+
+    assert unchanged == (None, [])
+    assert (live.lock_after(), live.settings.now.consented()["egress.private"]) == (300.0, ["nas.home:443"])

@@ -118,7 +118,7 @@ async def test_a_store_without_tls_needs_the_users_setting() -> None:
         egress = Egress(settings.now, Nobody())  # type: ignore[arg-type]
         fetcher = Fetcher(KeyValueStores(egress, settings), Programs(), {})
         assert await fetched(fetcher, f"vault://{to}/secret/mail#password", TOKEN) == VALUE.encode()
-        settings.now = Settings(egress_private=frozenset({to}))
+        settings.replace(Settings(egress_private=frozenset({to})))
         with unfetched("unreachable", failure_class=FailureClass.NETWORK_ERROR):
             await fetched(fetcher, f"vault://{to}/secret/mail#password", TOKEN, within_s=2)
         await egress.aclose()

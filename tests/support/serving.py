@@ -54,11 +54,13 @@ def program(
             wait_listening(process, *ports, says=says)
             yield process
         finally:
-            end(process)
             try:
+                end(process)
                 process.wait(END_S)
             except subprocess.TimeoutExpired:
-                process.kill()
+                pass
+            finally:
+                process.kill()  # nothing, if it has ended
 
 
 @contextlib.contextmanager

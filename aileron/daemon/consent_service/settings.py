@@ -6,7 +6,8 @@ force at once.
 
 Rules
 - A file that cannot be read changes nothing: the settings in force stay, and `problem` says why. Every check reads such a file
-  again, because a missing certificate file or descriptor may be available by then, which the file's stamp does not show.
+  again, because a missing certificate file or descriptor may be available by then, which the file's stamp does not show. The
+  same holds for a change that cannot be recorded.
 - Settings of objects that are built once are not adopted (`AT_START`): they wait for the next start, and `status` lists them.
 - The file is checked for changes before a run, when the status is requested, and every LOOK_S. For a file that was adopted, a
   check is one stat.
@@ -90,8 +91,10 @@ class SettingsInForce:
         self._audit = audit
         self._ask = ask
         self._changed = changed
+        self._approved: dict[str, Any] | None = None
+        """Values that a person just approved, until they are in force."""
         self.problem: str | None = None
-        """Reason why the current config.toml could not be read; None if it could be read."""
+        """Reason why config.toml is not in force: it cannot be read, or the change cannot be recorded. None if it is in force."""
 
     @property
     def at_start(self) -> list[str]:
@@ -129,15 +132,13 @@ class SettingsInForce:
                 self.problem = f"{self._path} cannot be read now: {error.strerror}"
                 return
             except AileronError as error:
-                if self.problem != error.failure.message:  # once, and not at every check
-                    _log.error("config.toml was changed and is not in force: %s", error)
-                self.problem = error.failure.message
+                self._refuse(error)
                 return
             port = wanted.daemon_port or self._settings.now.daemon_port
             try:
                 await self._put_in_force(msgspec.structs.replace(wanted, daemon_port=port))
-            except AileronError as error:  # not on record, and so not in force: the next check tries again
-                self.problem = error.failure.message
+            except AileronError as error:
+                self._refuse(error)
                 return
             self._read = read  # from before it was read: later changes are noticed at the next check
             self.problem = None
@@ -153,8 +154,20 @@ class SettingsInForce:
 
         Raises AileronError(internal_error) if the change cannot be recorded.
         """
-        await self._put_in_force(self._wanted, values)
+        try:
+            await self._put_in_force(approved=values)
+        except AileronError as error:
+            self._refuse(error)
+            raise
         return self._settings.now.consented() == values
+
+    def _refuse(self, error: AileronError) -> None:
+        """Say why config.toml is not in force: in the log once, and not at every check, and in `problem`, so that the next check
+        tries again.
+        """
+        if self.problem != error.failure.message:
+            _log.error("config.toml was changed and is not in force: %s", error)
+        self.problem = error.failure.message
 
     async def serve(self) -> None:
         """Check config.toml every LOOK_S until cancelled."""
@@ -162,20 +175,34 @@ class SettingsInForce:
             await anyio.sleep(LOOK_S)
             await self.look()
 
-    async def _put_in_force(self, wanted: Settings, approved: dict[str, Any] | None = None) -> None:
-        """Put the settings of config.toml in force, after recording which ones change. `approved` are values that a person
-        approved now; without them, the values that were approved earlier stay.
+    async def _put_in_force(self, wanted: Settings | None = None, *, approved: dict[str, Any] | None = None) -> None:
+        """Put the settings of config.toml in force, after recording which ones change: `wanted`, or those that it had before.
+        `approved` are values that a person approved just now.
+
+        Raises AileronError if the change cannot be recorded; then nothing changes.
         """
         async with self._putting:
-            now = self._settings.now
-            if approved is None and self._approver.is_hinted:
-                approved = now.consented()
-            new = wanted if approved is None else wanted.with_consented(approved)
-            new = msgspec.structs.replace(new, **{name: getattr(now, name) for name in _FIELDS_AT_START})
-            if changed := new.differences(now):
-                await self._audit.note(SettingsChanged(settings=changed, digest=new.digest()))
-            self._wanted = wanted
+            wanted = self._wanted if wanted is None else wanted
+            self._approved = approved or self._approved
+            with anyio.CancelScope(shield=True):  # what is on record is in force
+                recorded = self._settings.now
+                # An approver can be set during the commit. Then the settings that nobody approved are replaced again.
+                while (new := self._next(wanted)) != recorded:
+                    if changed := new.differences(recorded):
+                        await self._audit.note(SettingsChanged(settings=changed, digest=new.digest()))
+                    recorded = new
+            self._wanted, self._approved = wanted, None
             self._consent_checks.take_up(in_force=new, wanted=wanted)
-            self._settings.now = new
+            self._settings.replace(new)
             self._changed(new)
             _log.info("config.toml was taken up")
+
+    def _next(self, wanted: Settings) -> Settings:
+        """Return the settings to put in force for those of config.toml: with the values that a person approved just now or
+        earlier, if decisions are signed, and without the settings that take effect at the daemon's next start.
+        """
+        now, approved = self._settings.now, self._approved
+        if approved is None and self._approver.is_hinted:
+            approved = now.consented()
+        new = wanted if approved is None else wanted.with_consented(approved)
+        return msgspec.structs.replace(new, **{name: getattr(now, name) for name in _FIELDS_AT_START})

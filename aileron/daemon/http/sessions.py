@@ -529,10 +529,11 @@ class Sessions:
 
     async def newest(self) -> list[Session]:
         """Return at most MAX_LISTED sessions, the newest first."""
+        mcp = self._settings.now.mcp
 
         def look(snapshot: Snapshot) -> list[Session]:
             return [
-                _facts(snapshot, row, self._settings.now.mcp)
+                _facts(snapshot, row, mcp)
                 for row in snapshot.events(EventFilter(type="session.started", limit=MAX_LISTED))
             ]
 
