@@ -26,8 +26,8 @@ __all__ = [
 
 
 class AddAction(Body, frozen=True, kw_only=True):
-    """Request body of `POST /v1/actions`. `text` is the content of the action file, `file` a name for error messages.
-    With `replace`, the file can replace an installed action of the same name.
+    """Request body of `POST /v1/actions`. `text` is the content of the action file, and `file` the name by which error
+    messages call it. With `replace`, the file can replace an installed action of the same name.
     """
 
     text: str
@@ -49,8 +49,9 @@ class ActionSwitched(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ResumeAction(Body, frozen=True, kw_only=True):
-    """Request body of `POST /v1/actions/{name}/resume`. With `unchanged`, nothing is accepted: the suspension is lifted,
-    and the next run compares the tool again with the one that was imported, or that a person accepted last.
+    """Request body of `POST /v1/actions/{name}/resume`, which lifts the suspension of an action. With `unchanged`, no
+    changed tool is accepted: the next run compares the tool again with the one that was imported, or that a person
+    accepted last.
     """
 
     unchanged: bool = False

@@ -103,7 +103,7 @@ class AskBack(Body, frozen=True, kw_only=True):
 
 
 class AnswerQuestion(Body, frozen=True, kw_only=True):
-    """Request body of `POST /v1/action-approvals/{id}/answer`: the answer to the person's question."""
+    """Request body of `POST /v1/action-approvals/{id}/answer`: the agent's answer to the person's question."""
 
     answer: str
 
@@ -160,7 +160,9 @@ class ApprovalEntry(msgspec.Struct, frozen=True, kw_only=True):
     weight: Literal["light", "marked", "heavy"] | UnsetType = UNSET
     """Prominence of the verdict; to approve a heavy one, a person types a word. Lists only."""
     alarm: str | UnsetType = UNSET
-    """Worst alarm that the question itself shows, in a few words; absent if there is none. Lists only."""
+    """Worst alarm that follows from the plan or subject of the question alone, in a few words; absent if there is none.
+    Lists only.
+    """
     asked_back: Literal["waiting", "answered"] | UnsetType = UNSET
     """State of the person's latest question to the agent; absent if there is none. Lists only."""
     group: str | UnsetType = UNSET
@@ -193,8 +195,8 @@ class Round(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
-    """The differences from the most similar call of this action that a person approved. `problem` says why the calls
-    cannot be compared; it is null if they can.
+    """The differences between the requested call and the most similar call of this action that a person approved.
+    `problem` says why the calls cannot be compared; it is null if they can.
     """
 
     approval_id: str
@@ -226,7 +228,9 @@ class Question(ApprovalEntry, frozen=True, kw_only=True):
 
 
 class Edited(msgspec.Struct, frozen=True, kw_only=True):
-    """Response body (200): the edited plan, which can now also be approved, and its differences from the original."""
+    """Response body (200): the edited plan, which can now be approved in place of the original, and the differences
+    between the two.
+    """
 
     digest: str
     plan: JSONObject
@@ -234,14 +238,14 @@ class Edited(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """Response body (200): the question now waits for the agent's answer."""
+    """Response body (200): the person's question is stored, and waits for the agent's answer."""
 
     approval_id: str
     question: str
 
 
 class Answered(msgspec.Struct, frozen=True, kw_only=True):
-    """Response body (200): the answer is stored, and the person can read it."""
+    """Response body (200): the agent's answer is stored, and the person can read it."""
 
     approval_id: str
     answer: str

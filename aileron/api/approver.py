@@ -93,7 +93,7 @@ class ApproverFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ApproverNamed(msgspec.Struct, frozen=True, kw_only=True):
-    """Response body (200): this key decides from now on."""
+    """Response body (200): the key with the id `key_id` is now the approver's, and signs decisions from now on."""
 
     key_id: str
 

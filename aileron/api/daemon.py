@@ -41,7 +41,7 @@ class Stopping(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Jail(msgspec.Struct, frozen=True, kw_only=True):
-    """The layers of the jail that are in force."""
+    """The layers of confinement that are in force in the daemon's jails."""
 
     layers: list[str]
 

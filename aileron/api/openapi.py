@@ -26,7 +26,7 @@ _PARAMETER: Final = re.compile(r"\{(\w+)(:path)?\}")
 
 
 def openapi_document(version: str) -> dict[str, object]:
-    """Return the document with all routes, as JSON values. `version` is that of Aileron."""
+    """Return the OpenAPI document of all routes, as JSON values. `version` is that of Aileron."""
     types = [kind for spec in ROUTES for kind in _types_of(spec)]
     unique = list(dict.fromkeys([*types, ErrorAnswer]))
     schemas, components = msgspec.json.schema_components(unique, ref_template=_REF)

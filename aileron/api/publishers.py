@@ -111,7 +111,7 @@ class HubSignature(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HubCredential(msgspec.Struct, frozen=True, kw_only=True):
-    """The credential that the artifact would need."""
+    """The credential that a connector or action on the Hub would need."""
 
     kind: str
     scope: str | None
@@ -131,8 +131,8 @@ class _About(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HubEntry(_About, frozen=True, kw_only=True):
-    """A search result, in its newest version. `match` says why it matched: `intent`, `name`, `words`, or `all` if no
-    words were given.
+    """An artifact on the Hub that a search found, in its newest version. `match` says why the search found it:
+    `intent`, `name`, `words`, or `all` if no words were given.
     """
 
     match: str
@@ -158,10 +158,10 @@ class HubVersion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HubDetail(_About, frozen=True, kw_only=True):
-    """Response body (200): one version of one artifact. `hash` is the pin of a connector, or the digest of an action's
-    file. `publisher_key` is the fingerprint of the key that is currently published there, or null. `install` is the
-    command that installs this version. `hub` is the address of the Hub. `as_of` says when its index was written, or is
-    null.
+    """Response body (200): one version of one artifact on the Hub. `hash` is the pin of a connector, or the digest of
+    an action's file. `publisher_key` is the fingerprint of the key that the artifact's repository publishes now, or
+    null. `install` is the command that installs this version. `hub` is the address of the Hub. `as_of` says when the
+    Hub's index was written, or is null.
     """
 
     newest: str

@@ -63,8 +63,8 @@ class RotateVault(SecretBody, frozen=True, kw_only=True):
 
 
 class BackUpVault(SecretBody, frozen=True, kw_only=True):
-    """Request body of `POST /v1/vault/backup`. `file` is an absolute path. `passphrase` is required while the vault is
-    locked. With `replace`, an existing file is replaced.
+    """Request body of `POST /v1/vault/backup`. `file` is the absolute path for the backup. `passphrase` is the vault's,
+    and is required while the vault is locked. With `replace`, an existing file is replaced.
     """
 
     file: str
@@ -73,8 +73,8 @@ class BackUpVault(SecretBody, frozen=True, kw_only=True):
 
 
 class RestoreVault(SecretBody, frozen=True, kw_only=True):
-    """Request body of `POST /v1/vault/restore`. `file` is the absolute path of a copy, and `passphrase` is the
-    copy's.
+    """Request body of `POST /v1/vault/restore`. `file` is the absolute path of a backup of the vault, and `passphrase`
+    opens that backup.
     """
 
     file: str
@@ -120,15 +120,15 @@ class NewVault(VaultState, frozen=True, kw_only=True):
 
 
 class VaultBackup(msgspec.Struct, frozen=True, kw_only=True):
-    """Response body (200): the path of the copy, and the generation of the vault that it contains."""
+    """Response body (200): the path of the backup that was written, and the generation of the vault in it."""
 
     file: str
     generation: int
 
 
 class RestoredVault(VaultState, frozen=True, kw_only=True):
-    """Response body (200): the state of the vault, and `file`, the copy that was restored. `aside` is the path that the
-    previous vault file was moved to, or null.
+    """Response body (200): the state of the vault, and `file`, the backup that was restored. `aside` is the path that
+    the previous vault file was moved to, or null.
     """
 
     file: str

@@ -84,8 +84,9 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NewSession(Session, frozen=True, kw_only=True):
-    """Response body (200): the new session and its token, which is returned only once. `inject_path` is a prefix for the paths of
-    the gateway: requests with it get the session's actions as tools. It is as secret as the token; null for other sessions.
+    """Response body (200): the new session and its token, which is returned only once. `inject_path` is a prefix for
+    the paths of the gateway: requests with it get the session's actions as tools. It is as secret as the token; null if
+    the session was opened without `inject`.
     """
 
     token: str
@@ -131,7 +132,9 @@ class CellConnections(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionDetails(Session, frozen=True, kw_only=True):
-    """Response body (200): a session, and the connections of its agent; null if it is in no cell."""
+    """Response body (200): a session, and the connections of its agent. `connections` is null if the agent is in no
+    cell.
+    """
 
     connections: CellConnections | None = None
 
