@@ -52,7 +52,7 @@ class Recipient:
         self.public: Final = self._key.public_key().public_bytes_raw().hex()
 
     def open(self, sealed: bytes, context: bytes) -> bytes:
-        """Decrypt the result of `seal`.
+        """Return the plaintext of `sealed`, a result of `seal` for this key and the same `context`.
 
         Raises AileronError(hash_mismatch) if the message was not sealed to this key and in this context.
         """
@@ -78,8 +78,9 @@ class Recipient:
 
 
 def seal(recipient: str, plaintext: bytes, context: bytes) -> bytes:
-    """Encrypt `plaintext` to `recipient`, which is a `Recipient.public`; return the ephemeral public key, the ciphertext and its
-    tag.
+    """Encrypt `plaintext` to `recipient`, which is a `Recipient.public`; return the ephemeral public key, the
+    ciphertext and its tag. `context` is authenticated but not part of the result: `Recipient.open` needs the same
+    bytes.
 
     Raises AileronError(invalid_request) for an invalid recipient, (resource_limit_exceeded) for more than MAX_PLAINTEXT_BYTES.
     """

@@ -60,7 +60,9 @@ def opened(port: Port, until: float) -> CtapHidDevice:
 
 
 class _Connection(CtapHidConnection):
-    """The packets of one CTAPHID channel to a security key. The channel is that of the last written packet."""
+    """A connection to a security key that writes and reads packets of CTAPHID. It reads only the packets of one
+    channel: that of the last written packet.
+    """
 
     def __init__(self, port: Port, until: float) -> None:
         self._descriptor: Final = os.open(port.path, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
@@ -77,7 +79,7 @@ class _Connection(CtapHidConnection):
             raise OSError("a packet was cut")
 
     def read_packet(self) -> bytes:
-        """Return the next packet of this channel."""
+        """Return the next packet that the security key sends on the channel of the last written packet."""
         silent_at = min(time.monotonic() + SILENCE_S, self._until)
         while True:
             left_s = silent_at - time.monotonic()

@@ -87,7 +87,7 @@ def _port(entry: Path) -> Port | None:
 
 
 def _name_of(entry: Path) -> str:
-    """Return the name that the device reports, from the kernel's `HID_NAME`."""
+    """Return the name that a security key reports, from the kernel's `HID_NAME`."""
     lines: list[str] = []
     with contextlib.suppress(OSError):
         lines = (entry / "device" / "uevent").read_text(encoding="utf-8", errors="replace").splitlines()

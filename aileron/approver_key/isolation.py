@@ -168,8 +168,8 @@ def end_with_terminal() -> None:
 
 
 def _tell_of_end(terminal: int) -> None:
-    """Wait until the terminal hangs up, then send SIGHUP to this process. Nothing is read, because poll(2) reports
-    POLLHUP unrequested.
+    """Wait until the terminal hangs up, then send SIGHUP to this process. No input is read: poll(2) reports POLLHUP
+    even if no event is requested.
     """
     poll = select.poll()
     poll.register(terminal, 0)
@@ -179,7 +179,7 @@ def _tell_of_end(terminal: int) -> None:
 
 
 def check_unwatched() -> None:
-    """Check that no other process of this user can read this process.
+    """Check that no other process of this user can read the memory of this process.
 
     Raises AileronError(unauthorized) with the reason if one can.
     """
@@ -221,8 +221,9 @@ def _end(number: int, _: FrameType | None) -> NoReturn:
 
 
 def _attend(child: int, terminal: _Terminal | None, waited_for: set[signal.Signals], put_right: bytes) -> NoReturn:
-    """Run the parent until the child ends, then end in the same way. Relay signals to the child, and restore the terminal if the
-    child stops or is killed. The parent sets no deadline; only the child has deadlines.
+    """Wait, in the parent process, until the child process ends, then end this process with the same status. Relay
+    signals to the child, and restore the terminal if the child stops or is killed. The parent sets no deadline; only
+    the child has deadlines.
     """
     while True:
         info = signal.sigwaitinfo(waited_for)
@@ -249,7 +250,9 @@ def _attend(child: int, terminal: _Terminal | None, waited_for: set[signal.Signa
 
 
 def _die_by(number: int) -> NoReturn:
-    """End this process in the way the child ended, so that the waiting process sees the same status."""
+    """End this process by the signal `number`, which ended the child, so that whatever waits for this process sees the
+    child's status.
+    """
     if number not in (signal.SIGKILL, signal.SIGSTOP):
         signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
@@ -281,7 +284,9 @@ class _Terminal:
             return None
 
     def close(self) -> None:
-        """Close this descriptor of the terminal in the child, which opens the terminal again for each prompt."""
+        """Close, in the child, the descriptor of the terminal that it inherited. The child opens the terminal again for
+        each prompt.
+        """
         os.close(self._descriptor)
 
     def tell(self, words: bytes) -> None:
@@ -462,7 +467,7 @@ def _taken(descriptor: int) -> Iterator[list[Any]]:
 
 
 def _put_right(descriptor: int, settings: list[Any]) -> None:
-    """Restore settings and release the hold; do nothing if the terminal is gone.
+    """Restore the terminal's `settings` and release the exclusive hold of the terminal; do nothing if the terminal is gone.
 
     Works in the background too (SIGTTOU blocked): a parent whose command was killed is no longer in the foreground, but must
     not leave a terminal without echo.
@@ -489,7 +494,8 @@ def _line(descriptor: int, before: list[Any], question: str, signals: _Signals) 
 
 
 class _Shower:
-    """A thread that shows the prompt once the main thread waits in read(2), and is the reader that will get the line.
+    """A thread that shows a prompt once the main thread waits in read(2) and, of all processes that read the terminal,
+    will get the next line.
 
     The kernel function in which the main thread sleeps shows this (proc_pid_wchan(5)). In `wait_woken`, the main thread
     waits for input and has the lock for the terminal's readers. In any other function it waits for that lock, which
@@ -568,7 +574,8 @@ def _read_line(descriptor: int, question: str) -> bytes:
 
 
 def _set(descriptor: int, before: list[Any], *, is_line: bool, stops: bool = True) -> None:
-    """Turn echo off and discard unread input.
+    """Change the terminal's settings for a prompt: turn echo off, and discard unread input. `before` are the settings
+    so far.
 
     With `is_line`, reads return complete lines; otherwise a read never waits, termios(3).
 

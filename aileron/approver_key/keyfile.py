@@ -201,8 +201,8 @@ def open_key(path: Path, passphrase: Secret) -> ApproverKey:
 
 
 def public_of(path: Path) -> PublicHalf:
-    """Return the file's unencrypted fields, unverified; this needs no passphrase. Raises AileronError (not_found,
-    hash_mismatch).
+    """Return the unencrypted fields of the key file at `path`, unverified; this needs no passphrase. Raises
+    AileronError (not_found, hash_mismatch).
     """
     file = _read(path)
     return PublicHalf(file.key_id, bytes.fromhex(file.public_key), file.created_ms / 1000)
@@ -315,7 +315,9 @@ def _decode(path: Path, data: bytes) -> _File:
 
 
 def _check(file: _File) -> None:
-    """Raise ValueError for contents that this program would not write. Fields are checked in their order."""
+    """Raise ValueError if a field of a key file has a value that this program would not write. Fields are checked in
+    their order.
+    """
     _expect(_PUBLIC.fullmatch(file.public_key) is not None, "the public key is not 64 hex digits")
     _expect(file.key_id == key_id_of(bytes.fromhex(file.public_key)), "the key's id is another one's")
     _expect(0 <= file.created_ms <= _LATEST_MS, "its date is no date")

@@ -232,7 +232,7 @@ class SecurityKeys:
         self._pin: Secret | None = None
 
     def wipe(self) -> None:
-        """Delete the PIN, as far as Python can."""
+        """Delete the typed PIN from memory, as far as Python can."""
         self._pin = None
 
     def sign(self, statement_of: Callable[[str], S]) -> tuple[S, str]:
@@ -378,8 +378,8 @@ def _opened(port: Port, seconds: float) -> Iterator[Ctap2]:
 
 
 def _garbled() -> tuple[type[Exception], ...]:
-    """Return the exception types that the library raises for malformed responses, because it does not validate
-    responses first.
+    """Return the exception types that the library fido2 raises for malformed responses of a security key, because it
+    does not validate them first.
     """
     from fido2.hid import ConnectionFailure
 
@@ -506,7 +506,9 @@ def _tries(left: int | None) -> str:
 
 
 def _held(ctap: Ctap2, keys: Sequence[PasskeyKey], verified: _Verified) -> PasskeyKey | None:
-    """Return the first of these passkeys that the key reports holding, asked without a touch; or None. Raises CtapError."""
+    """Return the first of the passkeys `keys` that the security key reports holding; None if it holds none. No touch is
+    needed. Raises CtapError.
+    """
     from fido2.ctap import CtapError
 
     for key in keys:
@@ -529,7 +531,7 @@ def _assertion(
     tell: Callable[[str], None],
     deadline: _Deadline,
 ) -> str:
-    """Return this passkey's signature over a statement, encoded as it is stored.
+    """Return the signature of the passkey `key` over a statement, as the text that is sent to the daemon.
 
     Raises CtapError, or SecurityKeyError for an invalid signature.
     """

@@ -65,7 +65,7 @@ class ReadingKey:
         return self._key.sign(statement)
 
     def wipe(self) -> None:
-        """Overwrite the key."""
+        """Overwrite the approver's key, which can no longer sign afterwards."""
         self._key.wipe()
 
 

@@ -121,12 +121,12 @@ def apply(descriptor: int, settings: list[Any]) -> None:
 
 
 def take() -> None:
-    """Hold the terminal exclusively."""
+    """Hold this process's terminal exclusively, so that other processes of the user cannot open it, ioctl_tty(2)."""
     _control(termios.TIOCEXCL)
 
 
 def let_go() -> None:
-    """Release the hold of the terminal, for example before a passphrase prompt, which takes its own hold."""
+    """Release the exclusive hold of the terminal, for example before a passphrase prompt, which takes its own hold."""
     _control(termios.TIOCNXCL)
 
 
@@ -139,7 +139,9 @@ def _control(request: int) -> None:
 
 
 def _has_tiocsti() -> bool:
-    """Return whether a process can press keys at its own terminal (TIOCSTI). A kernel without the setting always permits that."""
+    """Return whether the kernel lets a process push input into its own terminal (TIOCSTI). A kernel without a setting
+    for that always does.
+    """
     try:
         return _LEGACY.read_text(encoding="ascii").strip() != "0"
     except OSError:
