@@ -73,7 +73,9 @@ class AileronServer(msgspec.Struct, frozen=True):
     home: str
 
     def environment(self, token: str) -> dict[str, str]:
-        """Return the variables that the program needs. A real token begins with `ail_`; a placeholder is only for display."""
+        """Return the environment variables that the MCP server needs: the home, and the session's `token`. A real token
+        begins with `ail_`; a placeholder is only for display.
+        """
         return {HOME_VARIABLE: self.home, TOKEN_VARIABLE: token}
 
 
@@ -98,8 +100,8 @@ class Gateway(msgspec.Struct, frozen=True):
 
 @dataclasses.dataclass(frozen=True)
 class LaunchRequest:
-    """The request for one launch. `token` is the session's, or a placeholder for display. `files` are those files of
-    `Agent.reads` that exist.
+    """The request to launch one agent, from which the agent's module makes the setup. `token` is the session's, or a
+    placeholder for display. `files` are those files of `Agent.reads` that exist, with their texts.
     """
 
     server: AileronServer
@@ -114,8 +116,8 @@ class LaunchRequest:
         return self.gateway is not None and provider in self.gateway.kept
 
     def says(self, variable: str) -> bool:
-        """Return whether the user has set a variable to an address other than the gateway's own, which is set in a
-        launch within a launch.
+        """Return whether the user has set an environment variable to an address of their own. The gateway's address,
+        which an agent finds in it when it launches another agent, does not count.
         """
         value = self.environment.get(variable, "")
         ours = () if self.gateway is None else (self.gateway.url, f"{self.gateway.url}/v1")

@@ -81,8 +81,8 @@ _LOADS: Final = {
     "GOFLAGS": r"-(?:toolexec|exec|overlay)\b",
     "MAKEFLAGS": r"--eval\b|-E\b",
 }
-"""Patterns for variables that a cell gets: with a matching value, the variable makes programs run code, which is mostly
-not in the cell.
+"""Patterns of values, by variable that a cell gets. With a value that matches, the variable makes programs run code,
+and that code is mostly not in the cell.
 """
 _CERTIFICATES: Final = (
     "SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "PIP_CERT", "GIT_SSL_CAINFO",
@@ -123,8 +123,8 @@ def passed(
     kept_keys: Collection[str],
     allowed: Collection[str],
 ) -> Passed:
-    """Select the variables that the agent gets: the variables in the lists, in its own `names` and `prefixes`, and in
-    `allowed`.
+    """Select the variables of the person's `environment` that an agent in a cell gets: those that every agent gets,
+    those of this agent (`names` and `prefixes`), and those that the person `allowed`.
 
     `own_keys` are the variables with which the agent logs in. The gateway has the keys in `kept_keys`, which are not
     passed unless they were allowed by name.

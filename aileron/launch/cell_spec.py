@@ -348,8 +348,8 @@ class _Shown:
         self.put(path, path, writable=writable)
 
     def lead(self, lead: project_links.Lead, places: Iterable[str]) -> None:
-        """Show `places` read-only, which the project needs because of a lead (project_links.py). Also make the person's
-        links on the path to the lead's target.
+        """Show `places` read-only: the paths that the project needs because of a lead, a link out of the project
+        (project_links.py). Also make the person's links on the path to the lead's target.
         """
         for place in places:
             self.read(place)
@@ -359,8 +359,8 @@ class _Shown:
                     self._links.setdefault(link, "" if self.is_kept_back(link) else os.readlink(link))
 
     def links(self, files: Iterable[str]) -> Iterator[tuple[str, str]]:
-        """Yield each symbolic link to make in the cell, as its path and target. A link inside a shown path, or above
-        one, is left out.
+        """Yield each symbolic link to make in the cell, as its path and target. Left out are links inside a shown path,
+        and links above a shown path or above one of `files`, the files that are made in the cell.
         """
         targets = (*self._places, *self._fixed, *files)
         for link, said in self._links.items():
@@ -404,8 +404,8 @@ class _Shown:
         return tuple(found)
 
     def _is_shown_by(self, bind: Bind, above: Bind) -> bool:
-        """Return whether the bind `above` makes `bind` unnecessary: it shows the same files, equally writable, or the
-        difference is unintended, as for a directory of PATH in a writable project.
+        """Return whether the bind `above` makes `bind` unnecessary: both show the same files, and are equally writable,
+        or differ in that only by accident, as for a directory of PATH in a writable project.
         """
         below = bind.target[len(above.target.rstrip("/")) :]
         if bind.source != above.source.rstrip("/") + below:
@@ -541,8 +541,8 @@ def _programs(shown: _Shown, program: str, where: toolchains.Where) -> list[str]
 
 
 def _brought_by(lead: project_links.Lead, shown: _Shown, where: toolchains.Where) -> tuple[str, ...]:
-    """Return the paths to show for a lead of the project (project_links.py): parts of a toolchain, or the Python of a
-    readable virtual environment.
+    """Return the paths to show because of a lead, a link that leads out of the project (project_links.py): parts of a
+    toolchain, or the Python of a readable virtual environment.
     """
     if shown.is_readable(lead.target) and os.path.isfile(f"{lead.target}/pyvenv.cfg"):
         return toolchains.installation_of(f"{lead.target}/bin", where)
@@ -684,7 +684,9 @@ def _allowed(shown: _Shown, options: CellOptions, machine: Machine) -> None:
 
 
 def _hidden_keys(needs: CellNeeds, asked: LaunchRequest, setup: Setup) -> _Keys:
-    """Return the agent's own credentials that are not shown because the gateway adds the key, and notes about them."""
+    """Return the variables and files with the agent's own credentials that the cell does not show, because the gateway
+    adds the key to requests; and notes about these files.
+    """
     variables: list[str] = []
     files: list[str] = []
     notes: list[str] = []
@@ -755,7 +757,9 @@ def _git_files(shown: _Shown, where: toolchains.Where) -> tuple[tuple[str, bytes
 
 
 def _is_chosen_by_agent(file: git_settings.PatternFile, where: toolchains.Where) -> bool:
-    """Return whether an agent could have chosen the file, by a link, or by a configuration that the agent could write to."""
+    """Return whether an agent could have chosen which pattern file git uses, by a link, or by a configuration that the
+    agent could write to.
+    """
     said = os.path.realpath(file.said_in) if file.said_in else ""
     return where.leads_away(file.path) or (bool(said) and (where.leads_away(file.said_in) or where.is_written(said)))
 

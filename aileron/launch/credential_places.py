@@ -53,7 +53,8 @@ _LIKE_CREDENTIALS: Final = (
 
 
 def is_like_credentials(path: str) -> bool:
-    """Return whether programs keep credentials at or above this path in any home, or a name in it looks like that of such a file.
+    """Return whether a path probably contains credentials: it is at or below a place where programs keep them in a
+    home, or one of its names is like the names that people give to files with credentials.
 
     Use the result only to decide whether to recommend an option. For a harmless `secrets.py` it is wrong, and the
     person must then find the option without help.

@@ -128,7 +128,9 @@ def _included_for(folder: str, settings: PersonSettings, home: str) -> Iterator[
 
 
 def _at_home(path: str, home: str, above: str) -> str:
-    """Return a path expanded as git does: `~/` is the home, and `./` the folder of the file that contains the setting."""
+    """Return the path in a git setting, expanded as git does: `~/` is the directory `home`, and `./` is `above`, the
+    folder of the file that contains the setting.
+    """
     if path.startswith("~/"):
         return home + path[1:]
     return f"{above}/{path[2:]}" if path.startswith("./") else path
@@ -170,8 +172,8 @@ def pattern_files(settings: PersonSettings, home: str, configuration: str) -> It
 
 
 def cleaned_settings(settings: Mapping[str, str], files: Mapping[str, str] | None = None) -> bytes:
-    r"""Return a configuration, in git's own syntax, with the harmless settings, and with the paths in `files` under
-    their keys.
+    r"""Return a git configuration file with the harmless settings among `settings`, and with those in `files`, which
+    have the paths of files as values.
 
     >>> cleaned_settings({"user.name": 'Mira "M" \\', "credential.helper": "store"})
     b'[user]\n\tname = "Mira \\"M\\" \\\\"\n'
@@ -237,8 +239,8 @@ def _common_directory(directory: str) -> str:
 
 
 def _leads_back(directory: str, folder: str) -> bool:
-    """Return whether a repository names this folder: a worktree's directory in its `gitdir`, a submodule's in its
-    configuration.
+    """Return whether the git directory `directory` names `folder` as its working tree: a worktree's in its `gitdir`, a
+    submodule's in its configuration.
     """
     worktree = _WORKTREE.search(_read(f"{directory}/config"))
     named = (_read(f"{directory}/gitdir").strip().removesuffix("/.git"), worktree[1].strip() if worktree else "")

@@ -51,7 +51,9 @@ _HOSTS = {
 the address.
 """
 _OWN = re.compile(rf"^ +{NAME}:\s*$(?P<rest>(?:\n(?! {{0,2}}\S).*)*)", re.MULTILINE)
-"""Pattern of an extension with Aileron's name and its lines, which are indented by more than two spaces, as goose writes them."""
+"""Pattern of the extension with Aileron's name in goose's configuration, with its lines, which goose indents by more
+than two spaces.
+"""
 _SECRET = re.compile(r"([A-Za-z_]\w*):(?:\s|$)", re.ASCII)
 _NO_SECRET = re.compile(r"\s|#|---\s*$|$")
 """Pattern of lines that begin no secret: a value below its name, a comment, the start of a document, or an empty line."""

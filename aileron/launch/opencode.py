@@ -87,7 +87,9 @@ def _of_the_user(text: str) -> JSONObject:
 
 
 def _table(within: JSONObject, key: str) -> JSONObject:
-    """Return the object at `key`, which is made if missing. Raises AileronError if the value there is not an object."""
+    """Return the object that `within` has at `key`; add an empty object if there is none. Raises AileronError if the
+    value there is not an object.
+    """
     found = within.setdefault(key, {})
     if not isinstance(found, dict):
         raise _refused(f"has a value that is not an object at {key!r}")

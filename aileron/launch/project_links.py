@@ -50,7 +50,9 @@ class Lead(NamedTuple):
 
 
 def leads_of(project: str) -> list[Lead]:
-    """Return the leads in the project at a resolved path. Leads nearer to its top come first."""
+    """Return the leads, which are links out of a project, in the project at a resolved path. Leads nearer to the
+    project's top come first.
+    """
     leads = (lead for path in _links_and_environments(project) for lead in _leads(path, project))
     return list(itertools.islice(leads, _MAX_LEADS))
 

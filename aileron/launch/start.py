@@ -112,7 +112,9 @@ class _Terminal:
         self._settings = None if self._descriptor is None else termios.tcgetattr(self._descriptor)
 
     def restore(self) -> None:
-        """Restore the settings if this process is in the foreground. In the background, setting them would stop it (SIGTTOU)."""
+        """Give the terminal its settings back if this process is in the foreground. In the background, setting them
+        would stop the process (SIGTTOU).
+        """
         if self._descriptor is None or self._settings is None:
             return
         with contextlib.suppress(OSError, termios.error):  # hung up, or no longer our terminal
@@ -142,7 +144,9 @@ class _Signals:
             signal.signal(number, before)
 
     def hand_on_to(self, child: int | None) -> None:
-        """Forward signals, including stored ones, to the process `child` from now on. If `child` is None, store them."""
+        """Forward signals to the process `child` from now on, the stored ones first. If `child` is None, store signals
+        for a later child.
+        """
         self._child = child
         while self._early and child is not None:
             _send(child, self._early.pop())
@@ -154,4 +158,4 @@ class _Signals:
             _send(self._child, number)
 
     def _wait_on(self, number: int, frame: FrameType | None) -> None:
-        """Ignore the signal, because the terminal has sent it to the agent, too."""
+        """Ignore a signal such as SIGINT, because the terminal has sent it to the agent, too."""

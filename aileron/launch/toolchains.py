@@ -146,8 +146,8 @@ def toolchain_variables(environment: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def installation_of(said: str, where: Where) -> tuple[str, ...]:
-    """Return the paths that a cell must show so that the program at a path, or all programs in a directory, can run. It
-    may show some of them anyway.
+    """Return the paths that a cell must show so that the program at the path `said`, or every program in that
+    directory, can run. Some of these paths may be shown for other reasons anyway.
     """
     path = os.path.realpath(said)
     if where.leads_away(said):
@@ -264,7 +264,9 @@ def tree_of(path: str, home: str) -> str:
 
 
 def _below_environment(directory: str, where: Where) -> Iterator[str]:
-    """Yield, for the `bin` of a virtual environment, the environment and the Python from which it was made."""
+    """Yield the virtual environment whose `bin` is `directory`, and the Python from which it was made; nothing for any
+    other directory.
+    """
     environment = os.path.dirname(directory)
     file = f"{environment}/pyvenv.cfg"
     if read_regular(file, _MAX_CONFIG) is None:
