@@ -70,7 +70,7 @@ class Activity(Container):
     # stories
 
     def tell(self, told: Sequence[Told], hour: Hour, width: int) -> None:
-        """Show groups of stories, and above them the chart of the last hour's activity."""
+        """Show the stories of each session in `told`, and above them the chart of the last hour's activity."""
         from aileron.tui import story_rows  # when the screen is first shown, and not before the first frame
 
         self.query_one("#hour", Static).update(rendering.joined(story_rows.hour_rows(hour, width)))
@@ -117,7 +117,7 @@ class Activity(Container):
             shown.highlighted = names.index(kept) if kept in names else len(names) - 1
 
     def add_events(self, events: Sequence[JSONObject], width: int) -> None:
-        """Append a row for each of these events.
+        """Append a row to the ledger list for each of these events.
 
         Existing rows are not drawn again; rows above the maximum of MOST_EVENTS are removed at the top.
         """
@@ -134,7 +134,9 @@ class Activity(Container):
             shown.highlighted = len(self._events) - 1 if is_at_end else max(at - too_many, 0)
 
     def lay_out(self, width: int) -> None:
-        """Lay out the ledger for another width. The caller lays out the stories by another call of `tell`."""
+        """Lay out the list of the ledger's events for another width. The caller lays out the stories by another call of
+        `tell`.
+        """
         self.show_events(self._events, width)
 
 

@@ -79,7 +79,7 @@ class Console(TogetherConsole):
         self._begin("news", self._follow)
 
     def _has_to_end(self, _number: int, _frame: FrameType | None) -> None:
-        """Handle SIGTERM or SIGHUP outside the event loop: schedule the end of the process, and close the key.
+        """Handle SIGTERM or SIGHUP outside the event loop: schedule the end of the process, and close the approver's key.
 
         The event loop's own handler does not run while a terminal that takes no output blocks the loop.
         """
@@ -87,8 +87,8 @@ class Console(TogetherConsole):
         threading.Thread(target=self.key_session.close, daemon=True).start()  # a signature in progress is completed
 
     def _hung_up(self) -> None:
-        """Handle the loss of the terminal. Close the key first. Do not restore terminal settings, because reads would
-        block for ever.
+        """Handle the loss of the terminal. Close the approver's key first. Do not restore terminal settings, because
+        reads would block for ever.
 
         The console is killed by the signal itself, so that its parent process restores the terminal, if that still
         exists (approver_key/isolation.py).
@@ -143,7 +143,7 @@ class Console(TogetherConsole):
         self.call_after_refresh(self._first_frame_is_drawn)
 
     def _went_on(self) -> None:
-        """Handle SIGCONT, after the console was stopped: lock the key and draw the screen again.
+        """Handle SIGCONT, after the console was stopped: lock the approver's key and draw the screen again.
 
         While the console was stopped, the shell used the terminal, and the process that stopped the console may have
         opened the terminal and drawn on it (approver_key/isolation.py).
@@ -314,7 +314,7 @@ class Console(TogetherConsole):
         self._reload()
 
     def action_preview(self) -> None:
-        """Read the question's preview again: the current state that the action would change."""
+        """Read the preview of the question on the screen again: the current state that the action would change."""
         if self._review is None or not self._review.has_preview:
             self._warn("no preview: this action does not load any current state")
         elif not self._is_signed:
@@ -462,7 +462,7 @@ class Console(TogetherConsole):
         self._begin("pane", self._look_at_pane)
 
     def _rows_of(self, name: str) -> Widget:
-        """Return the widget of a screen that gets the focus."""
+        """Return the widget that gets the focus when the screen `name` is shown."""
         if name == "activity":
             return self._activity.rows
         return self.query_one("#list" if name == "queue" else f"#{name}")

@@ -56,12 +56,16 @@ __all__ = ["Answer", "ConsoleBase", "Hooks", "in_thread", "is_over"]
 
 T = TypeVar("T")
 _MOST_SAID: Final = 160
-"""Maximum number of cells of a temporary notification, because it covers text to be read and an upstream may have written it."""
+"""Maximum number of cells of a temporary notification. The limit is low because a notification covers text to be read,
+and its own text may come from a service.
+"""
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Answer(NamedTuple, Generic[T]):
-    """A successful response of the daemon. Its `value` may be None, unlike the result None of `_tried`, which means failure."""
+    """A successful response of the daemon. Its `value` may be None; `_tried` returns None in place of an Answer if a
+    request failed.
+    """
 
     value: T
 
@@ -148,7 +152,7 @@ class ConsoleBase(App[None]):
         self._quiet_until = 0.0
         self._is_terminal: Final = is_terminal
         self._titled: int | None = None
-        """Number of open questions in the terminal's title; None if the console has not set the title."""
+        """Number of open questions that the terminal's title shows; None if the console has not set the title."""
         self._has_looked = False
         # State of the question under the cursor.
         self.selected: str | None = None
@@ -386,7 +390,7 @@ class ConsoleBase(App[None]):
         self.notify(rendering.shown(without_gaps(words), _MOST_SAID), severity="warning", markup=False)
 
     async def _tried(self, work: Callable[..., T], *given: Any) -> Answer[T] | None:
-        """Run `work` in a thread and return the daemon's answer.
+        """Run `work`, which sends a request to the daemon, in a thread, and return the daemon's answer.
 
         If the daemon refuses or is gone, notify the person and return None.
         """
@@ -397,12 +401,14 @@ class ConsoleBase(App[None]):
             return None
 
     def _drop_preview(self) -> None:
-        """Remove the preview from the question on the screen, since previews may be shown only while the key is open."""
+        """Remove the preview from the question on the screen, since previews may be shown only while the approver's key
+        is open.
+        """
         if self._review is not None and self._review.preview is not None:
             self._review = self._review.with_preview(None)
 
     def _lock_for(self, why: str) -> None:
-        """Lock the key before other processes can open the terminal.
+        """Lock the approver's key, if it is open, before other processes can open the terminal, and tell the person `why`.
 
         A key that can only read previews stays open: it is used only where other processes can press keys in the terminal anyway.
         """
@@ -422,7 +428,9 @@ class ConsoleBase(App[None]):
             return self._hooks.ask(question)
 
     def _security_keys_away(self) -> SecurityKeyHooks | None:
-        """Return the security key hooks, changed so that their prompts leave the screen and show what is decided; or None."""
+        """Return the security key hooks with prompts that leave the screen and print what is decided; None if the
+        console has no such hooks.
+        """
         hooks = self._hooks.security_keys
         if hooks is None:
             return None
@@ -443,7 +451,8 @@ class ConsoleBase(App[None]):
 
     @contextlib.contextmanager
     def _away_about(self) -> Iterator[None]:
-        """Leave the screen for the length of the block, and print the text about the decision above the prompt.
+        """Leave the screen for the length of the block, in which a prompt is shown, and print what the prompt's
+        decision is about.
 
         Raises KeyboardInterrupt if the console is ending.
         """
@@ -456,7 +465,9 @@ class ConsoleBase(App[None]):
 
     @contextlib.contextmanager
     def _asking_about(self, card: Card) -> Iterator[None]:
-        """Print the essential rows of the card above each passphrase prompt in the block, which hides the screen."""
+        """For the length of the block, print the essential rows of the card above each passphrase prompt, because a
+        prompt hides the screen.
+        """
         rows = [Text(), *rendering.essential_rows(card, self.size.width - 1, MOST_TOP), Text()]
         self._above = "\n".join(row.plain.rstrip() for row in rows)
         try:
@@ -466,8 +477,8 @@ class ConsoleBase(App[None]):
 
     @contextlib.contextmanager
     def _no_echo(self) -> Iterator[None]:
-        """Wrap a prompt: if the prompt fails, ignore keys afterwards, because the person may still be typing the
-        passphrase.
+        """Wrap a block that prompts for a passphrase: if the block fails, ignore keys afterwards, because the person
+        may still be typing the passphrase.
 
         Keys work again after a pause in typing.
         """

@@ -127,7 +127,7 @@ class DaemonClient:
         return self.ask(ApprovalList, "GET", _path_of(*_ROUTE)).approvals
 
     def question(self, approval_id: str) -> Question:
-        """Return the complete question."""
+        """Return the question with this id, with everything that its digest covers."""
         import msgspec
 
         from aileron.api.approvals import Question
@@ -136,7 +136,7 @@ class DaemonClient:
         return msgspec.structs.replace(found, approval_id=approval_id)
 
     def outcome(self, approval_id: str) -> RunState:
-        """Return the state of a question, with its result."""
+        """Return the state of the question with this id or of its run, with the result if there is one."""
         from aileron.api.runs import RunState
 
         return self.ask(RunState, "GET", _path_of(*_ROUTE, approval_id, "result"))

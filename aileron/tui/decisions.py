@@ -109,7 +109,7 @@ class DecidingConsole(NewsConsole):
         return vault is not None and vault.exists and vault.locked
 
     def _decision_refusal(self, decision: Literal["approve", "deny"], *, is_read: bool = False) -> str | None:
-        """Return why no decision can be made now, or None. Only an approval needs an unlocked vault.
+        """Return why the person cannot make this decision now; None if they can. Only an approval needs an unlocked vault.
 
         `is_read`: the person reads the request on another screen, so the card under the cursor need not be read.
         """

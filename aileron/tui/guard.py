@@ -103,7 +103,9 @@ class Guard:
         return self._is_read
 
     def refusal(self, *, now: float, is_approval: bool = True) -> str | None:
-        """Return why a key press decides nothing now; None if it may decide. For a denial, the card need not be read."""
+        """Return why a key press decides nothing now; None if it may decide. The card must have been read for an
+        approval, but not for a denial.
+        """
         if not self._is_daemon_there:
             return "the daemon does not answer: nothing can be decided"
         if self.shown is None:

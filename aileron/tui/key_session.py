@@ -92,14 +92,14 @@ class KeySession:
         self._clock: Final = clock
         self._who_else: Final = who_else
         self.not_kept: str | None = None
-        """Reason why no key may stay open at this terminal, from the last check. None if a key may stay open, and
-        before the first check.
+        """Reason why the approver's key may not stay open at this terminal, from the last check. None if it may stay
+        open, and before the first check.
         """
         self.key_id: str | None = None
         """Id of the approver's key, as reported by the daemon; None if this home has no approver, and before the report."""
         self._deciding: Final[TimedKey[ApproverKey]] = TimedKey(clock, look=self.look)
         self._reading: Final[TimedKey[ReadingKey]] = TimedKey(clock)
-        """Key for previews, used if the key for decisions may not stay open."""
+        """Key that signs only requests for previews, used if the key for decisions may not stay open."""
         self._broken_off: tuple[str, float] | None = None
         """Subject of the last prompt that was interrupted, and the time of the interruption."""
 
@@ -119,8 +119,8 @@ class KeySession:
         return self._deciding.left_s or self._reading.left_s
 
     def close(self, why: str | None = None) -> None:
-        """Wipe the keys. If the key for decisions was open, `why_locked` then returns `why`: the reason to tell the person, or
-        None if the person locked the key.
+        """Wipe the approver's key, both for decisions and for previews. If the key for decisions was open, `why_locked`
+        then returns `why`: the reason to tell the person, or None if the person locked the key.
         """
         self._deciding.close(why)
         self._reading.close()
@@ -143,8 +143,9 @@ class KeySession:
 
     @contextlib.contextmanager
     def key(self, purpose: str, about: str = "") -> Iterator[ApproverKey]:
-        """Yield the key, and prompt for its passphrase if the key is not open. `purpose` says what the key is used for, and
-        `about` distinguishes this use from others with the same purpose. Raises AileronError as `open` does.
+        """Yield the approver's key, and prompt for its passphrase if the key is not open. `purpose` says what the key
+        is used for, and `about` distinguishes this use from others with the same purpose. Raises AileronError as `open`
+        does.
 
         If the key is not kept open, it is wiped at the end of the block.
         """
@@ -161,7 +162,7 @@ class KeySession:
 
     @contextlib.contextmanager
     def _in_use(self) -> Iterator[ApproverKey]:
-        """Yield the key that was just checked or opened.
+        """Yield the approver's key for decisions, which the caller has just checked or opened.
 
         The key is not wiped within the block. It is wiped at the end of the block if no key may stay open.
         """
@@ -204,7 +205,7 @@ class KeySession:
 
     @contextlib.contextmanager
     def reader(self, purpose: str, about: str, passkeys: Sequence[PasskeyKey]) -> Iterator[Reader]:
-        """Yield a key for a preview, as `signer` does.
+        """Yield a key that signs a request for a preview, chosen as `signer` does.
 
         If no key for decisions may stay open, the passphrase opens a key for previews for 15 minutes, and the prompt says so.
         """
@@ -226,7 +227,7 @@ class KeySession:
         return key
 
     def open(self, purpose: str, about: str = "") -> None:
-        """Prompt for the passphrase, at most _TRIES times, and open the key.
+        """Prompt for the passphrase of the approver's key, at most _TRIES times, and open the key.
 
         Raises AileronError: unauthorized after the last wrong passphrase, hash_mismatch if the file has another approver's key,
         not_found if there is no key file, busy as `asking` does, invalid_request if the terminal fails. Raises KeyboardInterrupt
@@ -235,9 +236,8 @@ class KeySession:
         self._is_opened(purpose, about, None)
 
     def _is_opened(self, purpose: str, about: str, offered: SecurityKeyHooks | None) -> bool:
-        """Open the key, as `open` does.
-
-        Return False if a security key was offered and the person chose it by pressing Enter alone.
+        """Open the approver's key as `open` does, and return True. Return False if a security key was `offered` and the
+        person chose it by pressing Enter alone.
         """
         from aileron.model.failure import AileronError, Boundary, FailureClass
 
@@ -290,7 +290,7 @@ class KeySession:
 
     @contextlib.contextmanager
     def asking(self, about: str) -> Iterator[None]:
-        """Wrap a prompt at this terminal.
+        """Wrap a block that prompts for a passphrase at this terminal. `about` identifies the subject of the prompt.
 
         Raises AileronError (busy) if a prompt about something else was interrupted less than REST_S ago.
         """
@@ -312,7 +312,7 @@ class KeySession:
         return self._broken_off is not None and self._clock() - self._broken_off[1] < REST_S
 
     def _typed(self, question: str, ask: Callable[[str], Secret]) -> Secret:
-        """Prompt the person and return the typed text.
+        """Prompt the person with `question` by calling `ask`, and return the typed text.
 
         Raises _BrokenError if the terminal fails, for example because it was closed.
         """

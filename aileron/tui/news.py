@@ -124,7 +124,7 @@ class NewsConsole(TellingConsole):
         del self._unannounced[_MOST_UNTOLD:]
 
     async def _settle(self, name: str) -> None:
-        """Request the outcome of a settled question.
+        """Request the outcome of the settled question with the id `name` from the daemon, and record it in the list.
 
         If the daemon does not report the outcome, notify the person once, and request it again with the next news.
         """

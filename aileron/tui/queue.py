@@ -84,7 +84,7 @@ class Queue(Rows):
         return [name for name in self._names if name in self.marked and self._waiting[name].is_open]
 
     def filter(self, wanted: str) -> None:
-        """List only the questions that contain these words."""
+        """List only the questions that contain all words in `wanted`."""
         self.wanted, self._names = wanted, []
 
     def group(self) -> None:
@@ -92,7 +92,9 @@ class Queue(Rows):
         self._is_grouped, self._names = not self._is_grouped, []
 
     def show(self, width: int, selected: str | None) -> None:
-        """Update the rows; listed rows keep their places."""
+        """Update the rows of the list for a `width` in cells. Listed rows keep their places; if that is impossible, the
+        cursor moves to the question with the id `selected`.
+        """
         entries = [entry for entry in self._waiting.entries if not self.wanted or matches(entry, self.wanted)]
         groups = self._groups(entries)
         rows = {

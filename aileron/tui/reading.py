@@ -120,7 +120,7 @@ class ReadingConsole(ConsoleBase):
             await self._read_preview()
 
     def _became(self, name: str, run: str) -> Record:
-        """Return the record of a run, with its result."""
+        """Return the record of the run with the id `run`, with its result. `name` is the id of the question about it."""
         from aileron.cards.record import record_of
 
         return record_of(self._daemon.record(run), self._daemon.outcome(name))
@@ -189,7 +189,9 @@ class ReadingConsole(ConsoleBase):
             self._put_up(self._review)
 
     async def _preview_for(self, review: Review, card: Card) -> Preview | None:
-        """Read the current state with the person's key and return it. If that fails, notify the person and return None."""
+        """Read the preview of the question in `review` with the approver's key, and return it. If that fails, notify
+        the person and return None.
+        """
         from aileron.approver_key.signing import PREVIEW_S, PreviewAsked
         from aileron.model.failure import AileronError
 

@@ -98,7 +98,7 @@ _VERDICT: Final = 9
 _WHOLE_ASKER: Final = 60
 """Width of a list, in cells, from which the column that shows who asks has its full width."""
 _INLINE: Final = 78
-"""Width of a list, in cells, from which an alarm is on the same line as its title, before it.
+"""Width of the list of questions, in cells, from which a question's alarm is on the same line as its title, before it.
 
 A list above a card is at least that wide; a list beside a card is narrower (frame.py).
 """
@@ -276,7 +276,7 @@ def record_rows(record: Record, width: int) -> list[Text]:
 
 
 def difference_rows(lines: Iterable[str], width: int) -> Iterator[Text]:
-    """Yield the rows of a difference, as on the command line.
+    """Yield the rows for the lines of a difference between two calls, as the command line shows them.
 
     A vertical bar precedes each row of text that another party wrote.
     """
@@ -446,7 +446,7 @@ def _used(grant: GrantEntry) -> str:
 
 
 def _session_line(session: Session) -> str:
-    """Return the line of a session.
+    """Return a session as one line: agent, status, start, number of runs, and folder.
 
     The folder is last, and quoted if it contains spaces, because its name could imitate other columns.
     """
@@ -471,7 +471,8 @@ def _groups(card: Card, width: int) -> list[list[Text]]:
 
 
 def _least_of(card: Card, room: int | None) -> list[int]:
-    """Return the minimum number of rows of each group of `_groups`: one for each fact, and one for each alarm if there is room.
+    """Return the minimum number of rows for the alarms of a card, if it has any, and for each of its essential facts:
+    one for a fact, and one for each alarm if there is room.
 
     The alarms get at least one row. `room` is the number of rows for all groups.
     """
@@ -530,7 +531,7 @@ def _shortened(rows: list[Text], share: int, width: int) -> list[Text]:
 
 
 def _column_of(section: Section, width: int) -> int:
-    """Return the width in cells of the column for the names of a section's facts.
+    """Return the width in cells of the column in which the names of a section's facts stand.
 
     It fits the longest name that leaves two thirds of `width` to the values; longer names get a row of their own.
     """
@@ -554,7 +555,7 @@ def _fact_rows(fact: Fact, width: int, column: int = _COLUMN) -> Iterator[Text]:
 
 
 def _line_rows(line: Line, width: int, indent: str) -> Iterator[Text]:
-    """Yield the rows of a line.
+    """Yield the rows in which a terminal shows one line of a fact, each after `indent`.
 
     A sign stands before each further row and each row of a quotation, so that no text can imitate Aileron's own rows.
     """
@@ -589,7 +590,7 @@ def _headline_row(row: str, number: int) -> Text:
 
 
 def _verdict_rows(card: Card, width: int, note: str) -> list[Text]:
-    """Return the verdict, with the note on the same row if there is room."""
+    """Return the rows of a card's verdict, with `note` on the same row if there is room."""
     rows = [Text(row, style=_STYLES[card.verdict.tone]) for row in further(card.verdict.text, width)]
     if note.startswith("!"):
         return [*rows, *(Text(row, style="bold") for row in further(note, width))]

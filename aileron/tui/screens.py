@@ -34,11 +34,13 @@ from aileron.tui.guard import SETTLED_S
 __all__ = ["Confirm", "GrantForm", "GrantLimits", "LineInput", "Pages", "Palette", "ReadConfirm"]
 
 _BESIDE_FACTS: Final = 9
-"""Number of rows of a Confirm screen besides the facts: two about what to type, the field, how to get back, and the frame."""
+"""Number of rows of a Confirm screen besides the facts to confirm: two about what to type, the field, how to get back,
+and the frame.
+"""
 _MOST_COLUMNS: Final = 100
-"""Maximum number of columns of the box, as in the style sheet."""
+"""Maximum number of columns of the box in which a screen shows its text, as in the style sheet."""
 _BESIDE_ROW: Final = 5
-"""Number of cells by which the box is wider than its rows: two borders, two blanks, a scroll bar."""
+"""Number of cells by which the box of a screen is wider than the rows in it: two borders, two blanks, a scroll bar."""
 _BACK: Final = "Esc  back"
 _MORE: Final = "↓ ↑ PgDn PgUp  scroll"
 _CSS: Final = """
@@ -54,7 +56,9 @@ Input { margin: 1 0 0 0; }
 
 
 def _width_in_box(columns: int) -> int:
-    """Return the width of a row in `#box`, in cells, if a scroll bar has room too."""
+    """Return the width in cells of a row in the box (`#box`) of a screen on a terminal of `columns` columns, if a
+    scroll bar has room too.
+    """
     return max(min(int(columns * 0.9), _MOST_COLUMNS) - _BESIDE_ROW, 1)
 
 
@@ -113,7 +117,7 @@ class Confirm(_Once, ModalScreen[bool]):
         self._word: Final = word
         self._verb: Final = verb
         self._width = 0
-        """Width of a row, in cells, for which the facts are laid out."""
+        """Width in cells of the rows into which the facts to confirm are folded."""
         self._now: Final = now
         self.since = math.inf
         """Time when the screen appeared. A key that was pressed earlier decides nothing."""
@@ -143,7 +147,7 @@ class Confirm(_Once, ModalScreen[bool]):
         self.call_after_refresh(self._say_more)
 
     def _say_more(self) -> None:
-        """Show how to scroll if not all facts fit."""
+        """Show how to scroll if the screen has no room for all facts to confirm."""
         more = _MORE if self.query_one("#facts", VerticalScroll).max_scroll_y > 0 else ""
         words = [word for word in (_BACK if self._word is not None else "", more) if word]
         self.query_one("#hint", Static).update(Text("     ".join(words), style="dim"))
@@ -161,7 +165,8 @@ class Confirm(_Once, ModalScreen[bool]):
         self.dismiss(event.key == "y")
 
     def _rows_of(self, key: str) -> int | None:
-        """Return the number of rows by which a key scrolls the facts; None for a key that does not scroll.
+        """Return the number of rows by which the key named `key` scrolls the facts to confirm; None for a key that does
+        not scroll.
 
         Space, Home and End scroll as on the card, if not all facts fit; while a word is typed, these keys belong to the field.
         """
@@ -205,7 +210,7 @@ class ReadConfirm(Confirm):
         self.call_after_refresh(self._look)
 
     def _look(self) -> None:
-        """Record that the facts were read, if their end is on the screen.
+        """Record that the person has read the facts to confirm, if the end of the facts is on the screen.
 
         From then on, answers are accepted after SETTLED_S, as on a screen that has just appeared.
         """

@@ -113,7 +113,7 @@ def withdraw(daemon: DaemonClient, approval_id: str, *, called: str) -> Notice:
 
 
 def is_withdrawal(reason: str | None, *, is_signed: bool, has_key: bool) -> bool:
-    """Return whether a denial is sent as a withdrawal.
+    """Return whether a denial with this reason is sent as a withdrawal, which needs no signature.
 
     Call this only after the first frame, because it imports cards/decision_flow.py.
     """

@@ -64,7 +64,7 @@ LOCAL: Final = "local"
 CONSENTS: Final = "consents"
 """Value of `Story.session` for consents that no run waits for: the ledger does not say which session asked for them."""
 _MOST_TEXT: Final = 120
-"""Maximum number of characters of a reason or a message; the record of the run has the full text."""
+"""Maximum number of characters of a reason, a message or a result in a story; the record of the run has the full text."""
 _MOST_RESULT: Final = 3
 """Maximum number of fields of a result that a story shows."""
 _KEPT: Final = (
@@ -143,7 +143,7 @@ class History:
         return None if not self._by_seq else as_text(self._by_seq[min(self._by_seq)].get("at"))
 
     def take(self, events: Iterable[Mapping[str, JSON]]) -> None:
-        """Add these events.
+        """Add these events of the ledger to the store.
 
         An event that is stored already is not added again, and the oldest events are dropped above MOST_KEPT.
         """
@@ -213,7 +213,8 @@ class History:
         return [event for event in self._in_order() if event.get("type") == kind]
 
     def _by_run(self) -> dict[str, list[JSONObject]]:
-        """Return the events by id of their run, or by id of their question if no run waits for it; the earliest first.
+        """Return the stored events by id of their run, or by id of their question if no run waits for it; the earliest
+        first.
 
         The event `approval.requested` says to which run a question belongs. The run in `approval.previewed` is not that run but
         the run of the preview itself.
@@ -329,7 +330,9 @@ def _named(event: Mapping[str, JSON]) -> str:
 
 
 def _steps(events: Sequence[Mapping[str, JSON]], of: Mapping[str, Mapping[str, JSON]], status: str) -> list[str]:
-    """Return the words for each step of a run before its end, in order and without repetitions; numbers of requests come last."""
+    """Return the words for each step of a run before its end, in order and without repetitions; numbers of requests
+    come last. `of` has the last of the run's events of each type.
+    """
     steps: dict[str, None] = {}
     is_decided = "approval.decided" in of
     for event in events:
@@ -363,7 +366,9 @@ def _step(event: Mapping[str, JSON], *, is_decided: bool) -> str | None:
 
 
 def _ending(of: Mapping[str, Mapping[str, JSON]], came_back: str) -> tuple[str, str]:
-    """Return the status of a run, and words for how it ended or for its current state."""
+    """Return the status of a run, and words for how it ended or for its current state. `of` has the last of its events
+    of each type; `came_back` is its result as one line, or empty.
+    """
     if "run.refused" in of:
         return "refused", f"refused{_because(of['run.refused'].get('message'))}"
     decided = of.get("approval.decided", {})
@@ -387,7 +392,9 @@ def _ending(of: Mapping[str, Mapping[str, JSON]], came_back: str) -> tuple[str, 
 
 
 def _so_far(of: Mapping[str, Mapping[str, JSON]]) -> str:
-    """Return the status of a run or consent that has no `run.finished` or `run.unknown` event."""
+    """Return the status of a run or consent that has no `run.finished` or `run.unknown` event. `of` has the last of its
+    events of each type.
+    """
     decision = of.get("approval.decided", {}).get("decision")
     is_run = "run.requested" in of
     if decision == "deny":

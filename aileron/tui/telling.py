@@ -39,7 +39,7 @@ class TellingConsole(ReadingConsole):
 
     @functools.cached_property
     def history(self) -> History:
-        """The events and results that were read."""
+        """The store of the events and results that the activity screen has read."""
         from aileron.tui.story import History  # when the screen is first shown, like all code for stories
 
         return History()

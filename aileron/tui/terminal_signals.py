@@ -52,7 +52,7 @@ _BY_PROGRAM: Final[Mapping[str, Way]] = {"iTerm.app": "9", "WezTerm": "777", "gh
 _MULTIPLEXED: Final = ("TMUX", "STY", "ZELLIJ")
 """Environment variables of multiplexers, which do not pass on unknown sequences but show the title in a row of their own."""
 MOST_NAME: Final = 60
-"""Maximum number of characters of a name, because a notification is one row."""
+"""Maximum number of characters of an agent's or action's name, because a notification is one row."""
 _HARMLESS: Final = re.compile(r"[^ -:<-~]")
 
 

@@ -59,7 +59,9 @@ class TimedKey(Generic[K]):
         """Event that is set when the current key is removed."""
         self._why: str | None = None
         self._uses = 0
-        """Number of `in_use` blocks that the thread with the lock has entered. Only that thread reads the number."""
+        """Number of nested `in_use` blocks in which the thread that holds the lock is now. Only that thread reads the
+        number.
+        """
         self._is_closing = False
 
     @property

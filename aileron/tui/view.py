@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 __all__ = ["MOST_TOP", "View"]
 
 MOST_TOP: Final = 11
-"""Maximum number of rows of the top part of a card, which never scrolls. It leaves room for the body on a screen of 24 rows."""
+"""Maximum number of rows of the top part of a card, which never scrolls. The limit leaves room for the body on a screen
+of 24 rows.
+"""
 _LEAST_BODY: Final = 3
 """Minimum number of rows for the body of a card, which scrolls. The top part is shortened if necessary."""
 _LEAST_WIDTH: Final = 20
@@ -148,7 +150,7 @@ class View(Container):
         self.paint()
 
     def go_on(self, *, closed: str | None, left_s: float | None) -> None:
-        """Update the time left and whether the question is closed. Only the top part is drawn again."""
+        """Update the time left, and the reason why the question is `closed` if it is. Only the top part is drawn again."""
         self._why_closed, self._left_s = closed, left_s
         self._paint_top()
 

@@ -55,7 +55,9 @@ class PendingEntry:
 
     @property
     def alike(self) -> str:
-        """Key of the group of alike open questions that this question belongs to; empty if it is closed or like no other."""
+        """Key of the group of alike open questions that this question belongs to; empty if it is closed or alike no
+        other.
+        """
         return self.listed.alike if self.is_open else ""
 
     @property
