@@ -35,7 +35,7 @@ def main(words: list[str]) -> int:
 
 
 def _words_of_now(words: list[str]) -> list[str]:
-    """Return the words as they are typed since 0.2, when `--from` of `connector new` became `connector import`.
+    """Return the words of a command line, with `connector new --from`, the form before 0.2, replaced by `connector import`.
 
     0.3 does without this.
     """

@@ -44,7 +44,8 @@ def pairs_of(words: Sequence[str]) -> dict[str, str]:
 
 
 def typed(pairs: dict[str, str], types: dict[str, str], *, action: str = "NAME") -> JSONObject:
-    """Convert each argument's text to the type that its input declares.
+    """Convert the text of each argument in `pairs` to the type in `types`, which the action declares for the argument's
+    name.
 
     Raises Problem for a text that does not fit, and for an unknown input, with the nearest known name.
     """

@@ -74,7 +74,9 @@ _MOST_ANSWERS = 3
 _CONNECTOR_PREFIX = re.compile(r"^(aileron-)?connector-")
 _NOT_IN_NAMES = re.compile(r"[^a-z0-9._-]+")
 _BOTH = (("client_secret", "client_secret"), ("subject_token", "token"))
-"""Keys of the JSON object that holds a client secret and the token to exchange. Each has the form with its prompt."""
+"""Keys of the JSON object that holds a client secret and the token to exchange, each with the name of the form
+(`_Form`) that has the prompt for its value.
+"""
 _Stored = CredentialKind | StoredAs | Literal["ssh"]
 """Form in which a secret is stored: its kind, unless the kind has several forms."""
 SOURCE_S = 15.0
@@ -82,7 +84,8 @@ SOURCE_S = 15.0
 
 
 class _Form(NamedTuple):
-    """The words for a stored form of a credential. `meaning` describes the credential, for the person; None for a sign-in.
+    """The words for a person about one form in which a credential is stored. `meaning` describes the credential; None
+    for a sign-in.
 
     `{stored}` in it is replaced by words that say that the vault stores the secret, or by nothing.
     """
@@ -95,7 +98,9 @@ class _Form(NamedTuple):
 
 
 def _form_of(stored: str) -> _Form:
-    """Return the words for a stored form. A form that this version does not know has none."""
+    """Return the words for a credential of the form `stored`; without a `meaning` if this version does not know the
+    form.
+    """
     try:
         known: _Stored = msgspec.convert(stored, _Stored)
     except msgspec.ValidationError:
@@ -310,8 +315,8 @@ def check_source(source: str | None, token: str | None) -> None:
 
 
 def _asked_details(wanted: BindRequest, given: LoginDetails, *, asks_role: bool) -> LoginDetails:
-    """Return the login's details, completed by the person at this terminal. Raises Problem if the person does not confirm the
-    server's key.
+    """Return the details of a login: those in `given`, and others that the person at this terminal is asked for. Raises
+    Problem if the person does not confirm the server's key.
 
     `asks_role` is false if options specified the user name and the secret, because they could have specified the role too.
     """
@@ -344,7 +349,7 @@ def _asked_host_key(wanted: BindRequest, target: LoginTarget) -> str:
 
 
 def rebind(supervisor: Supervisor, name: str, given: BindOptions) -> int:
-    """Bind `name` again with everything that its connector asks for now. Return the exit code."""
+    """Replace the binding `name` by one with everything that its connector asks for now. Return the exit code."""
     supervisor.open_vault()
     says_nothing = given.details == LoginDetails() and not (given.read_write or given.only_scram)
     details = None if says_nothing else _merged_details(supervisor, name, given)
@@ -392,8 +397,8 @@ def reauthorize(supervisor: Supervisor, shown: BindingDetail, given: BindOptions
 
 
 def fitting(wanted: BindRequest, how: How) -> How:
-    """Return how to sign in: as the options say, otherwise by device code if this machine has no browser and the
-    provider supports device codes.
+    """Return how the person signs in: as the options say, otherwise by device code if this machine has no browser and
+    the provider supports device codes.
 
     Raises Problem if the options say nothing and there is no terminal, because nobody would see the address to open.
     """
@@ -407,7 +412,7 @@ def fitting(wanted: BindRequest, how: How) -> How:
 
 
 def print_new(connector: str, new: list[str]) -> bool:
-    """Print what the connector asks for in addition to the binding. Return whether there is anything to print."""
+    """Print `new`, which lists what a connector asks for beyond its binding. Return whether there is anything to print."""
     if new:
         output.note(f"{visible(connector)} asks for more than you approved:\n")
         output.print_facts([("new", new)], "stderr", column=COLUMN)
@@ -559,7 +564,9 @@ def _tell_granted(shown: BindingDetail, was: str) -> None:
 
 
 def _check_given(wanted: BindRequest, given: BindOptions) -> None:
-    """Check that a given name is valid and that, without a terminal, no option is missing. Raises Problem otherwise."""
+    """Check that the name given for a binding is valid and that, without a terminal, no option is missing. Raises
+    Problem otherwise.
+    """
     if given.name is not None and (problem := _problem_of(given.name)):
         raise Problem.usage(f"--name {problem}")
     if can_ask():
@@ -640,7 +647,7 @@ def _bind_stored(
     given: BindOptions,
     finish: Callable[[msgspec.Struct], int],
 ) -> int:
-    """Bind a secret that was given for this binding.
+    """Store `secret` under an unused name, and make the binding with it. Return the exit code.
 
     Store the secret in the vault first, and remove it if the binding fails or is denied.
     """
@@ -672,7 +679,7 @@ def _to_bind(binding: AddBinding, secret: str) -> str:
 
 
 def _tell_nothing(_result: msgspec.Struct) -> None:
-    """Print nothing, because a later step reports the result."""
+    """Print nothing about a secret that was stored, because the report on the binding follows."""
 
 
 def _post(supervisor: Supervisor, binding: AddBinding) -> msgspec.Struct:

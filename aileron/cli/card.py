@@ -92,7 +92,7 @@ def _print_proof(card: Card, stream: str) -> None:
 
 
 def _print_head(card: Card, stream: str) -> None:
-    """Print the headline, the source of its values, the verdict and the alarms."""
+    """Print the top of a card: the headline, the source of its values, the verdict and the alarms."""
     named = [("headline", Line(card.sentence)), ("values", card.source), ("verdict", card.verdict)]
     lines = [(name, line) for name, line in named if line is not None] + [("alarm", alarm) for alarm in card.alarms]
     for name, line in lines:

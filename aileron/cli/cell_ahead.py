@@ -69,7 +69,7 @@ def taken() -> Stub | None:
 
 
 def end() -> None:
-    """Close any process that was started early and not taken. Idempotent."""
+    """Close the cell's process if it was started early and `taken` has not returned it. Idempotent."""
     while (stub := taken()) is not None:
         stub.close()
 

@@ -95,7 +95,7 @@ def words_of(kind: str, incomplete: str) -> list[str]:
 
 
 def _further(kind: str, given: list[str], incomplete: str) -> list[str]:
-    """Return the words of `kind` for a further argument, without those that are arguments already."""
+    """Return the words of `kind` for a further argument, without those in `given`, which are arguments already."""
     return [word for word in words_of(kind, incomplete) if word not in given] or _no_files(incomplete)
 
 
@@ -133,7 +133,9 @@ def answer() -> tuple[str, int] | None:
 
 
 def _typed(shell: str) -> tuple[list[str], str] | None:
-    """Return the complete words after `aileron`, and the unfinished word. None if an option is among the words."""
+    """Return the complete words after `aileron`, and the unfinished word, from the variables that the shell `shell`
+    sets. None if an option is among the words.
+    """
     if shell == "bash":
         words, number = _split(os.environ.get("COMP_WORDS", "")), int(os.environ.get("COMP_CWORD", "0"))
         before, incomplete = words[1:number], (words[number] if number < len(words) else "")

@@ -88,8 +88,8 @@ class Source(NamedTuple):
 
 
 ReadSource = Callable[["Fqn", Wanted, "Choices | None"], Source]
-"""Function that reads a source for the connector of that name. The choices are those of an earlier import, where an option that
-is given again takes the place of one of them.
+"""Function that reads a source for the connector of that name. The last argument has the choices of an earlier import,
+or None without one. An option that is given now replaces the earlier choice.
 """
 
 
@@ -108,7 +108,7 @@ def import_source(name: Fqn, wanted: Wanted, read: ReadSource) -> Made:
 
 
 def update_source(name: Fqn, directory: Path, wanted: Wanted, read: ReadSource) -> Update:
-    """Import the source as it is now into a repository that was made from it, and write the changes.
+    """Import the source as it is now into a repository that an earlier import of the source made, and write the changes.
 
     Raises Problem(usage) if that is not possible as requested.
     """
@@ -136,7 +136,9 @@ def _usage_errors() -> Iterator[None]:
 
 
 def _check_options(wanted: Wanted) -> None:
-    """Check that no option is for the other kind of source. Raises Problem(usage) otherwise."""
+    """Check that no option for documents is given for an MCP server, and no option for MCP servers for a document.
+    Raises Problem(usage) otherwise.
+    """
     of_documents = {
         "--tag": wanted.tags,
         "--host": wanted.choices.host or wanted.choices.is_host_open,
@@ -159,7 +161,9 @@ def _check_options(wanted: Wanted) -> None:
 
 
 def document_source(name: Fqn, wanted: Wanted, before: Choices | None) -> Source:
-    """Read the document. Raises DocumentError if that fails, Problem(usage) for an invalid option."""
+    """Read an OpenAPI document. `before` has the choices of an earlier import, or is None. Raises DocumentError if the
+    document cannot be read, Problem(usage) for an invalid option.
+    """
     found = described(load(wanted.sources))
     given = by_found_names(found, wanted.choices)
     choices = given if before is None else chosen_now(before, given)
@@ -186,7 +190,7 @@ def _file_of(directory: Path, path: str) -> bytes:
 
 
 def _place(directory: Path, path: str) -> Path:
-    """Return the path of a file of the repository.
+    """Return the full path of the repository's file at the relative `path`, unless a part of the path is a symbolic link.
 
     Raises Problem(usage) for a symbolic link, which an attacker may have planted.
     """
@@ -380,8 +384,8 @@ def _remarks(made: Made) -> Iterator[str]:
 
 
 def _remarks_on_host(origin: Origin) -> list[str]:
-    """Return the warnings about a host for the person who binds a key to it, without those that config.toml makes
-    needless.
+    """Return the warnings about a host for the person who binds a key to it. Warnings about what config.toml already
+    allows are left out.
 
     An unreadable config.toml allows nothing.
     """
@@ -436,7 +440,9 @@ def _as_json(made: Made) -> dict[str, object]:
 
 
 def tell_updated(done: Update, directory: Path, *, as_json: bool) -> None:
-    """Report the changes by operation, those that widen access first, and the work that is left for the author."""
+    """Report what the update of an imported connector changed, operation by operation, those that widen access first,
+    and the work that is left for the author.
+    """
     if as_json:
         output.print_json(
             {

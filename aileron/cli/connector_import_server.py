@@ -46,7 +46,7 @@ _FIX: Final = "aileron connector import --help"
 
 
 def server_source(name: Fqn, wanted: Wanted, before: Choices | None) -> Source:
-    """List the server's tools. `before` are the choices of an earlier import, if there was one.
+    """List the tools of an MCP server. `before` are the choices of an earlier import, or None.
 
     Raises Problem(usage) if an option or the settings prevent it, DocumentError if the server does not list its tools.
     """
@@ -70,7 +70,7 @@ def _check(wanted: Wanted) -> None:
 
 
 def _check_signs_in(wanted: Wanted, auth: str | None) -> None:
-    """Check that options for signing in are not combined with another credential.
+    """Check that options for signing in to the server are not combined with an option for another credential.
 
     `auth` is the option given now or at the import. Raises Problem(usage) otherwise.
     """
@@ -113,7 +113,9 @@ def _asked(wanted: Wanted, choices: Choices) -> Listing:
 
 
 def _check_unused(choices: Choices) -> None:
-    """Check that no option for signing in was given without effect. Raises Problem(usage) otherwise."""
+    """Check that no option for signing in was given for a server that lists its tools without a sign-in. Raises
+    Problem(usage) otherwise.
+    """
     said = {"--client-id": choices.client_id, "--auth-server": choices.auth_server, "--scope": choices.scopes}
     for option, is_given in said.items():
         if is_given:
@@ -121,7 +123,7 @@ def _check_unused(choices: Choices) -> None:
 
 
 def _settings() -> Settings:
-    """Return the user's settings, because their private networks and certificate authority apply here too.
+    """Return the settings of the user's home, whose private networks and certificate authority apply to imports too.
 
     Raises Problem for an invalid file.
     """
@@ -132,7 +134,7 @@ def _settings() -> Settings:
 def _authorization(
     source: str, refused: UnauthorizedError | None, settings: Settings, choices: Choices
 ) -> Authorization:
-    """Return where to sign in, and with which scopes.
+    """Return where a person must sign in so that the server lists its tools, and with which scopes.
 
     Unless an option demands a sign-in, raises `refused` if the server has no information about sign-ins, or if it
     refused with 403 for a reason other than `insufficient_scope`. Raises DocumentError if the discovery fails

@@ -94,11 +94,13 @@ _ALL = ("f", "full")
 _MORE = "answer f to show everything before you decide"
 """Hint in a signed dialogue. It names no command, because another process could answer that command in place of the daemon."""
 _FIRST_WAIT_S = 2.0
-"""Seconds of the first wait, long enough for most runs. A run that cannot start at all is reported after this wait."""
+"""Seconds of the first wait for a run to end, long enough for most runs. A run that cannot start at all is reported
+after this wait.
+"""
 _LONGEST_WAIT_S = 60.0
-"""Maximum seconds that one request waits, as allowed by the daemon."""
+"""Maximum seconds that one request waits for a run to end, as allowed by the daemon."""
 _PAUSE_S = 0.2
-"""Minimum seconds between two checks."""
+"""Minimum seconds between two checks whether a run has ended."""
 _DENIED = 5
 _NO_APPROVER = 6
 _CARRY_OUT_S = 60.0
@@ -420,7 +422,7 @@ def carry_through(
 
 
 def _decided_here(supervisor: Supervisor, asked: ConsentAnswer, tell: Callable[[Any], None], *, yes: bool) -> int:
-    """Ask one question at this terminal. Return the exit code."""
+    """Have the person at this terminal decide one question about a consent. Return the exit code."""
     dialogue = Dialogue(supervisor, asked.approval_id, yes=yes, tell=tell)
     try:
         code = dialogue.settle_here()
@@ -466,7 +468,9 @@ def _decided(supervisor: Supervisor, typed: str) -> str | None:
 
 
 def _question(supervisor: Supervisor, approval_id: str) -> Question:
-    """Fetch a question. Raises Problem if it cannot be shown in full; then nothing is signed, as with a wrong digest."""
+    """Fetch a question. Raises Problem(hash_mismatch), as for a wrong digest, if this version cannot show the question
+    in full; nothing is signed then.
+    """
     body = supervisor.ask("GET", path_of(*_ROUTE, approval_id))
     try:
         return read(Question, body)
@@ -524,7 +528,7 @@ def more_of(approval_id: str) -> str:
 
 
 def note_unsigned(standing: ApproverStatus) -> None:
-    """Print a note if decisions are not signed. It says so, and how to change that."""
+    """Print a note that the home's decisions are not signed, and how to change that; print nothing if they are signed."""
     if not standing.is_signed:
         output.note(UNSIGNED)
 

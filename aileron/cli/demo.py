@@ -223,7 +223,9 @@ class _Demo:
         )
 
     def _asked(self, event: _Event) -> JSONObject:
-        """Return the response to the agent's request; empty unless the response says that a person decides."""
+        """Request to create `event`, as an agent would. Return the response; empty unless the response says that a
+        person decides.
+        """
         said = self._run(event)
         return said.json if said.status == os.EX_TEMPFAIL and isinstance(said.json, dict) else {}
 
@@ -526,7 +528,7 @@ class Show:
             self._line(" ", "dim", f"{event.get('start')}  {event.get('title')}")
 
     def claim(self, claim: Claim) -> None:
-        """Show a claim, with its evidence below."""
+        """Show a claim that the demo makes, with the observed evidence below."""
         if claim.observed:
             self._line("\u2713", "green", claim.text)
         else:

@@ -36,7 +36,7 @@ from aileron.model.visible import visible, visible_json
 __all__ = ["COLUMNS", "harmless", "line", "new_file", "table"]
 
 COLUMNS: Final = ("seq", "at", "type", "run", "session", "action", "connector", "class", "facts", "hash")
-"""Columns of the table. `facts` is JSON: all facts of the event that have no column of their own."""
+"""Columns of the table of exported events. `facts` is JSON: all facts of an event that have no column of their own."""
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 """Prefixes of text that a spreadsheet would evaluate.
 

@@ -35,7 +35,9 @@ shortest.
 
 
 def fetched_host_key(target: LoginTarget) -> str:
-    """Return the key that the server shows now, as `TYPE BASE64`. Raises Problem if the server shows none."""
+    """Return the public key that the SSH server at `target` presents now, as `TYPE BASE64`. Raises Problem if the
+    server presents none.
+    """
     import asyncssh
 
     host, port = target.destination.host, target.destination.port

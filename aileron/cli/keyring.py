@@ -58,7 +58,7 @@ def check() -> None:
 
 
 def keep_new() -> KeyringEntry:
-    """Make a key and store it in the keyring.
+    """Make a new key for the vault, and store it in the desktop's keyring.
 
     Raises Problem if there is no keyring, or if the keyring does not return the stored key.
     """

@@ -31,7 +31,7 @@ __all__ = ["LoosePermission", "Narrow", "NotNarrowed", "narrow", "wide"]
 
 
 class NotNarrowed(Exception):
-    """The file or directory was not changed; the message says why."""
+    """Exception for a file or directory whose permissions were not changed; the message says why."""
 
 
 class LoosePermission(NamedTuple):
@@ -77,7 +77,7 @@ def wide(home: Path) -> Iterator[Narrow | tuple[Path, str]]:
 
 
 def narrow(repair: Narrow) -> None:
-    """Apply a fix.
+    """Apply a fix: remove the forbidden permission bits of its file or directory.
 
     Raises NotNarrowed with the reason, without a change, if the path is not this user's own or cannot be changed.
     """

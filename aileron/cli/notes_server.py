@@ -185,7 +185,9 @@ class NotesServer:
 
 
 def _answers(schema: Mapping[str, object], status: str = "200", *, can_miss: bool = False) -> dict[str, object]:
-    """Return the responses of an operation, for the OpenAPI description."""
+    """Return the responses of an operation, for the OpenAPI description. With `can_miss`, they include 404 for a note
+    that does not exist.
+    """
     content = {"application/json": {"schema": schema}}
     told: dict[str, object] = {status: {"description": "As asked.", "content": content}}
     return {**told, "404": {"description": "There is no such note."}} if can_miss else told

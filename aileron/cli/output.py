@@ -172,8 +172,8 @@ def print_list(
     folds: Sequence[str] = (),
     below: int = 1,
 ) -> None:
-    """Print a response of the daemon: as JSON, or its rows as `print_table` does. Rows that are made lazily are made for a table
-    alone.
+    """Print a response of the daemon: as JSON, or its rows as `print_table` does. For JSON, `rows` is not read, so that
+    a generator does no work.
     """
     if as_json:
         print_json(answer)
@@ -371,7 +371,7 @@ def fitted(text: str) -> str:
 
 
 def short_ids(names: Sequence[str]) -> dict[str, str]:
-    """Return a short name for each id.
+    """Return a short form of each id, by the complete id.
 
     For a terminal it is an end of the id that is unique in `names` and that every command accepts; for a pipe it is the complete
     id.
@@ -420,7 +420,9 @@ def labelled(label: str, command: str) -> list[str]:
 
 
 def _indent_of(line: str, indent: int) -> int:
-    """Return `indent`, or a smaller one, at least _LEAST_INDENT, if a line that cannot be folded fits only with that."""
+    """Return the number of spaces before a line: `indent`, or fewer, but at least _LEAST_INDENT, if a line that cannot
+    be folded would not fit otherwise.
+    """
     room = columns() - text_width(line)
     return indent if room >= indent or room < _LEAST_INDENT else room
 

@@ -61,7 +61,9 @@ def write_tree(directory: Path, files: dict[str, bytes]) -> None:
 
 @contextlib.contextmanager
 def _unfinished(path: Path) -> Iterator[Path]:
-    """Yield a path beside `path` under which it can be written."""
+    """Yield a temporary path beside `path`, for content that is moved to `path` when it is complete. Raises Problem if
+    that fails.
+    """
     try:
         yield path.with_name(f".{path.name}.{os.urandom(8).hex()}.tmp")
     except OSError as error:

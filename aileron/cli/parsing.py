@@ -101,7 +101,9 @@ def _next(words: Any) -> str:
 
 
 def _assign(words: list[str], parameters: Sequence[Parameter], given: dict[str, list[str]]) -> None:
-    """Assign the words to the arguments, in order."""
+    """Add the words to `given` as values of the positional arguments, in the order in which the command declares the
+    arguments.
+    """
     left = list(words)
     for parameter in parameters:
         if isinstance(parameter.declared, Argument) and left:

@@ -77,7 +77,9 @@ def fetched(supervisor: Supervisor, request: FetchRequest) -> Fetch:
 
 
 def _waited_for(supervisor: Supervisor, path: str) -> Fetch:
-    """Wait until the job has ended and return it. A terminal shows a bar for each download."""
+    """Wait until the fetch job at the API's `path` has ended, and return the job. A terminal shows a bar for each
+    download.
+    """
     with _progress() as show:
         wait_s = _POLL_S if show is not None else _LONG_S
         while True:
@@ -131,7 +133,7 @@ def installed(
 
 
 def _agree(consents: list[ConsentSubject], *, again: str, yes: bool) -> None:
-    """Ask the person to approve each consent.
+    """Show each consent that an installation needs, and ask the person to approve it.
 
     Raises Problem(cancelled) if they say no, and Problem if there is neither a person nor `--yes`.
     """

@@ -148,7 +148,9 @@ def _widths(rows: Sequence[Sequence[str]], width: int) -> list[int] | None:
 
 
 def _shrunk(natural: Sequence[int], room: int, folds: Sequence[int]) -> list[int] | None:
-    """Narrow the columns in `folds`, the widest first, and return the widths. None if that is not sufficient."""
+    """Return the column widths `natural`, narrowed in the columns `folds`, the widest first, until they fit into
+    `room`. None if that is not sufficient.
+    """
     widths = list(natural)
     while (over := sum(widths) - room) > 0:
         widest = max(folds, key=widths.__getitem__, default=None)

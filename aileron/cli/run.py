@@ -64,7 +64,7 @@ _MOST_MENDED = 8
 action.
 """
 _LONGEST_WAIT_S = 60.0
-"""Maximum seconds that one request waits, as allowed by the daemon."""
+"""Maximum seconds that one request waits for a run to end, as allowed by the daemon."""
 _HELP = "aileron run --help"
 
 

@@ -48,12 +48,12 @@ ABSENT: Final = None
 
 
 def kind_of(key: str) -> Words:
-    """Return the type of this setting's values, in words for a person."""
+    """Return the type of the values of the setting `key`, in words for a person."""
     return _WORDS[FIELDS[key].kind]
 
 
 def value_of(key: str, word: str) -> Any:
-    """Convert the word to a value of this setting.
+    """Convert a word of the command line to a value of the setting `key`.
 
     Raises Problem if the word has the wrong form; the reader of the settings checks the rest.
     """
@@ -91,7 +91,8 @@ def entries_of(key: str, words: Sequence[str]) -> list[str]:
 
 
 def list_in_force(key: str, text: str, path: Path) -> list[str]:
-    """Return the entries of the setting in `text`, or its default entries if the text does not set it.
+    """Return the entries that the list setting `key` has in `text`, the text of config.toml, or its default entries if
+    the text does not set it.
 
     Raises AileronError if the text is invalid.
     """

@@ -92,8 +92,8 @@ class _Several:
 
 
 class ApprovingSeveral(_Several):
-    """Approves two to ten requests that are alike: shows one card, asks once, then signs each decision, sends it, and follows
-    the run to its end.
+    """An approval of two to ten requests that are alike. It shows one card, asks once, then signs each decision, sends
+    it, and follows the run to its end.
     """
 
     def __init__(
@@ -138,7 +138,7 @@ class ApprovingSeveral(_Several):
         return self._send_each(reviews, signer)
 
     def _alike(self, signer: Signer | None) -> tuple[list[Review], Card]:
-        """Return the reviews and their card.
+        """Return the reviews of all requests, and the one card on which the person approves them.
 
         Raises NotAlike if the requests differ, first as far as that is visible without a passphrase, then by their previews.
         """
@@ -175,7 +175,7 @@ class ApprovingSeveral(_Several):
 
     @property
     def _left(self) -> list[str]:
-        """Ids of the requests that were not sent."""
+        """Ids of the requests for which no decision was sent."""
         sent = {question.approval_id for question in self._approved} | set(self._refused)
         return [name for name in self._names if name not in sent]
 
@@ -221,13 +221,13 @@ class ApprovingSeveral(_Several):
 
 
 class DenyingSeveral(_Several):
-    """Denies each request, even if the requests are not alike.
+    """A denial of several requests, even if the requests are not alike.
 
     Without a reason, it withdraws them if a signature would need a passphrase.
     """
 
     def deny(self) -> int:
-        """Deny the requests.
+        """Deny all requests of the command, and return the exit code.
 
         Return 0, or the highest exit code of the requests that were already decided or had expired. Raises Problem for any other
         failure; requests that were handled before it may be denied by then.
@@ -265,7 +265,7 @@ class DenyingSeveral(_Several):
         return reviews
 
     def _each(self, refuse: Callable[[str], Settled]) -> int:
-        """Call `refuse` for each request.
+        """Call `refuse`, which denies or withdraws a request, with the id of each request. Return the exit code.
 
         A request that is already decided or has expired does not stop the next. Raises Problem for any other failure.
         """
@@ -286,7 +286,7 @@ class DenyingSeveral(_Several):
 
 
 def _check_over(problem: Problem) -> None:
-    """Raise the problem, unless it is about an earlier decision or an expiry."""
+    """Raise `problem`, unless it says that a request was already decided or has expired."""
     if not isinstance(problem, AlreadyDecided) and problem.name != "approval_expired":
         raise problem
 

@@ -83,7 +83,7 @@ def approver_status(supervisor: Supervisor) -> ApproverStatus:
 
 
 def check_terminal(fix: str) -> None:
-    """Check that there is a person to sign.
+    """Check that a person is at a terminal, who can sign a decision.
 
     Raises Problem(unauthorized) otherwise, because a script cannot make decisions for this home.
     """
@@ -174,7 +174,7 @@ class Signer:
         return isinstance(self._by, ApproverKey)
 
     def wipe(self) -> None:
-        """Forget the key, and the PIN of a security key."""
+        """Wipe the approver's key, and the PIN of a security key."""
         if self._by is not None:
             self._by.wipe()
             self._by = None
@@ -201,7 +201,7 @@ class Signer:
             )
 
     def preview(self, supervisor: Supervisor, approval_id: str, plan_digest: str) -> Preview:
-        """Have the daemon read the preview, and decrypt it.
+        """Have the daemon read the preview of a plan, and return the preview, decrypted.
 
         If the preview failed, return it with the problem instead of raising an exception.
         """

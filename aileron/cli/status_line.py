@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["StatusLine", "line_of"]
 
 _FIRST_S = 0.3
-"""Seconds before the line appears, so that no line flashes for a run that ends sooner."""
+"""Seconds before the status line appears, so that no line flashes for a run that ends sooner."""
 _FRAME_S = 0.1
 _END_S = 1.0
 """Maximum seconds to wait for the painting thread at the end, because a paused terminal (Ctrl-S) must not block the command."""
@@ -52,7 +52,7 @@ class StatusLine:
     def __init__(self, name: str, *, wanted: bool = True) -> None:
         self.is_shown = wanted and is_terminal("stderr") and os.environ.get("TERM", "dumb") != "dumb"
         self.seen = 0
-        """Number of the last report that was read; the daemon is asked for later reports."""
+        """Number of the run's last progress report that was read; the daemon is asked for later reports."""
         self._name = name
         self._report: JSONObject = {}
         self._began = time.monotonic()
@@ -109,7 +109,7 @@ class StatusLine:
 
 
 def line_of(name: str, elapsed_s: float, report: JSONObject, columns: int) -> str:
-    """Return the text that follows the two cells of the spinner.
+    """Return the text of the status line after the two cells of its spinner.
 
     It is cut so that the whole line takes at most `columns` cells.
     """
@@ -160,7 +160,8 @@ def _has_terminal() -> bool:
 
 
 def _put(text: str) -> bool:
-    """Write a frame and return whether the terminal is still there. A paused terminal (Ctrl-S) misses the frame.
+    """Write a frame of the status line to the terminal. Return False if the terminal is gone. A paused terminal
+    (Ctrl-S) misses the frame.
 
     The frame is not written through `sys.stderr`, because a thread that is stuck in a write would hold the lock of `sys.stderr`
     and block all other threads.

@@ -64,7 +64,9 @@ class Supervisor:
         home: Path | None = None,
         asks: bool = True,
     ) -> None:
-        """`asks` is true if a person at this terminal may be asked for the vault's passphrase when a request needs it."""
+        """Create a client. `operator` is true for requests that need the operator's socket, and `asks` if a person at
+        this terminal may be asked for the vault's passphrase when a request needs it.
+        """
         self._home = home_path() if home is None else os.fspath(home)
         self._asks = asks
         is_agents = is_in_cell()
@@ -181,7 +183,8 @@ class Supervisor:
                 problem.why, problem.fix = meant[0], meant[1] or problem.fix
 
     def watch(self, path: str, *, wait_s: float, look: str) -> Any:
-        """Wait for the result of work that has begun in the daemon. If the daemon stops meanwhile, the work stops too.
+        """Wait for the result, at the API's `path`, of work that has begun in the daemon. If the daemon stops
+        meanwhile, the work stops too.
 
         Raises Problem as `ask` does, but `outcome_unknown` with `look` if the daemon does not restart by itself.
         """

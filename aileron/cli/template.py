@@ -169,7 +169,9 @@ def _every_words(name: Fqn, language: Language, key: PublicKey, key_file: str) -
 
 
 def imported_repository(name: Fqn, made: Made, key: PublicKey, key_file: str) -> dict[str, bytes]:
-    """Return the files that an import made, together with those of every repository."""
+    """Return every file of an imported connector's repository by its path: the files that the import made, and those of
+    every repository.
+    """
     actions = sorted({path.split("/")[1] for path in made.files if path.startswith("actions/")})
     words = {
         **_every_words(name, "python", key, key_file),
@@ -244,7 +246,7 @@ def _program(language: Language, every: list[_Operation]) -> dict[str, str]:
 
 
 def _joined(language: Language, kind: str, every: list[_Operation], *, between: int) -> str:
-    """Return a file of the new connector: the parts of all operations, joined with `between` line ends.
+    """Return the text of one file of a new connector: the parts of all operations, joined with `between` line ends.
 
     The head of this kind of file stands before the parts and its tail, if any, after them.
     """
@@ -282,7 +284,7 @@ def _maybe_read(path: str) -> str:
 
 
 def _below(folder: str) -> dict[str, str]:
-    """Return the files of one template by their paths."""
+    """Return the text of each file of the template in `folder`, by the path of the file in the template."""
     found: dict[str, str] = {}
 
     def take(place: Traversable, path: str) -> None:

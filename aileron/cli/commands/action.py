@@ -125,7 +125,7 @@ def validate(files: Files) -> None:
 
 
 def _installed_manifests() -> Callable[[ConnectorPin], ConnectorManifest | None]:
-    """Return a function that finds the installed manifest of a pin, or None.
+    """Return a function that returns the manifest of the connector with a pin; None if that connector is not installed.
 
     A pin with the placeholder hash means the only installed connector of that name and version, as in `action add`.
     """

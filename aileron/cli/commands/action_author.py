@@ -183,8 +183,8 @@ def new(
 
 
 def _check_names(name: str, op: str | None) -> None:
-    """Check that both names are valid. They are inserted unescaped, between quotes, as the only typed text of an
-    action file.
+    """Check that the names of a new action and of its operation are valid. They are the only typed text of an action
+    file, inserted between quotes without escapes.
 
     Raises Problem otherwise.
     """
@@ -200,7 +200,7 @@ def _check_names(name: str, op: str | None) -> None:
 
 
 def _op_named(name: str) -> str:
-    """Return the operation that an action with this name calls by default.
+    """Return the operation that an action with this name calls if no option specifies one.
 
     Raises Problem if no valid operation name can be derived.
     """
@@ -300,7 +300,9 @@ def new_text(
 
 
 def _summary(words: str, inputs: list[Parameter]) -> str:
-    """Return the words of the action's name, followed by the first required arguments that fit on a line."""
+    """Return the summary of a new action: the words of its name, followed by the first required arguments that fit on a
+    line.
+    """
     shown = [
         parameter.name for parameter in inputs if parameter.required and not {"array", "object"} & set(parameter.types)
     ]

@@ -76,7 +76,9 @@ def add(
 
 
 class _Together:
-    """Collects reports about several actions: what they need, or why they cannot be installed, each reported once."""
+    """A collector of reports about several actions: what they need, or why they cannot be installed. Each report is
+    printed once.
+    """
 
     def __init__(self) -> None:
         self._needs: dict[str, None] = {}
@@ -91,14 +93,16 @@ class _Together:
         self._needs |= dict.fromkeys(result.needs or [])
 
     def is_known(self, problem: Problem) -> bool:
-        """Return whether a problem was seen before that differs at most in the text before its colon. Remember this problem."""
+        """Return whether an earlier problem was the same apart from the text before its colon, and remember this
+        problem.
+        """
         key = (problem.what.partition(":")[2] or problem.what, problem.why)
         known = key in self._problems
         self._problems.add(key)
         return known
 
     def finish(self, done: int, of: int) -> None:
-        """Print how many actions were installed, and what the actions still need."""
+        """Print how many of the actions were installed (`done` of `of`), and what the installed actions still need."""
         output.note(f"{done} of {of} installed")
         for need in self._needs:
             output.note(f"needed before they can run: {visible(need)}")
@@ -121,7 +125,8 @@ def _add_one(
 
 
 def _files_of(path: Path) -> list[str | Path]:
-    """Return the file, or a directory's action files, which are NAME/action.md as in repositories, or NAME.md.
+    """Return the action file at `path`, or the action files in the directory at `path`, which are NAME/action.md as in
+    repositories, or NAME.md.
 
     Raises Problem(usage) if there are none.
     """

@@ -194,14 +194,18 @@ def _end(
     *,
     as_json: bool,
 ) -> int:
-    """Return the exit code after the dialogue; if the dialogue approved a run, return the run's exit code."""
+    """Return `code`, the exit code of a finished dialogue; if the dialogue approved a run, show the result of the run
+    and return its exit code.
+    """
     if code != OK or question.kind != "action":
         return code
     return _outcome(supervisor, question, wait_s if dialogue.can_begin else 0.0, as_json=as_json)
 
 
 def _outcome(supervisor: Supervisor, question: Question, wait_s: float, *, as_json: bool) -> int:
-    """Show the result of an approved run. Return the exit code. The decision is recorded in any case."""
+    """Show the result of an approved run, and return the exit code. The decision is recorded already, however the run
+    ends.
+    """
     try:
         with StatusLine(str(question.action), wanted=not as_json) as waiting:
             state = decision_dialogue.follow(supervisor, question.approval_id, wait_s, waiting)

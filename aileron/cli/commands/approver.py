@@ -208,7 +208,8 @@ class _Init:
         return ask_until_right(question, tried)
 
     def _finish_earlier(self, standing: ApproverStatus) -> bool:
-        """Finish an earlier `init` that was interrupted after it had changed the vault: move its key to the key's path.
+        """Finish an earlier `approver init` that was interrupted after it had changed the vault: move the key that it
+        made to the path of the approver's key.
 
         Return whether there was such an `init`.
         """
@@ -238,7 +239,7 @@ class _Init:
             )
 
     def _agreed_inventory(self) -> str | None:
-        """Show the inventory.
+        """Show the inventory, which lists all that a new approver approves by signing, and ask the person to approve it.
 
         If the person approves, return the inventory's digest, computed from the shown content; otherwise None.
         """

@@ -118,7 +118,7 @@ class _Query(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def address(self) -> str:
-        """The route with this query."""
+        """Path and query string of the request to the daemon for this query."""
         return f"/v1/audit?{urlencode(msgspec.to_builtins(self))}"
 
     def held(self) -> _Query:
@@ -387,7 +387,9 @@ def _newest(supervisor: Supervisor) -> int:
 
 
 def _all_pages(supervisor: Supervisor, asked: _Query, form: str) -> Iterator[list[JSONObject]]:
-    """Yield all pages up to the row that is the newest now. Row numbers never change, so pages neither overlap nor leave gaps."""
+    """Yield all pages of a query's events, up to the row that is the newest now. Row numbers never change, so pages
+    neither overlap nor leave gaps.
+    """
     whole = replace(asked, form=form, order="oldest", limit=_PAGE, before=_newest(supervisor) + 1)
     last = 0
     while page := _page(supervisor, replace(whole, after=last)):
@@ -410,7 +412,8 @@ def _written(pages: Iterator[list[JSONObject]], style: _Format, *, is_shown: boo
 
 
 def _follow(supervisor: Supervisor, asked: _Query, last: int, printer: _Printer) -> None:
-    """Print new events until the reader disconnects or the daemon stops.
+    """Print the events after row `last` as they are recorded, until the reader of the output disconnects or the daemon
+    stops.
 
     Events are requested by row number, so that none is missed or repeated.
     """

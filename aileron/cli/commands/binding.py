@@ -94,7 +94,7 @@ def inspect(name: Name, as_json: AsJson = False) -> None:
 
 
 def _account(entry: BindingEntry) -> str | None:
-    """Return the account of a binding.
+    """Return the account of a binding, as text for a person; None if the binding has none.
 
     For a login, add the database, whether the role is read-only, and a weaker password form.
     """

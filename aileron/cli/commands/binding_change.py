@@ -165,7 +165,7 @@ def rebind(
 
 
 def _check_changed_here(shown: BindingDetail, secret: str | None, source: str | None) -> None:
-    """Check that the binding can be changed here.
+    """Check that the binding can be changed as requested without a new sign-in at its provider.
 
     Raises Problem if it is a sign-in and `source` is given, or if only the provider can grant the new scopes.
     """

@@ -91,7 +91,7 @@ class CellWishes:
     overlay: bool = False
 
     def check(self, *, is_in_cell: bool) -> None:
-        """Check the options about the cell.
+        """Check that the options about the cell are valid and can be used together.
 
         Raises Problem for an invalid option, and for any option without a cell, because it would protect nothing.
         """

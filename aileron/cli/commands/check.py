@@ -24,7 +24,7 @@ class ByHand(enum.Enum):
 
 
 class Check(NamedTuple):
-    """The result of one check. A result `note` is neither good nor bad.
+    """The result of one check of `aileron doctor`. The state `note` is neither good nor bad.
 
     `fix` is for a person to type. `repair` is the change that `doctor --fix` applies, or the reason why it applies none, because
     it makes only changes that are known to be safe.

@@ -45,7 +45,7 @@ def result_of(kind: str, result: Any) -> Any:
 
 
 def _result_type(kind: ConsentKind, fields: dict[str, object]) -> type[msgspec.Struct] | None:
-    """Return the type of the result with these fields; None for a run."""
+    """Return the type of the result of an approval of this kind, whose JSON has these fields; None for a run."""
     match kind:
         case ConsentKind.ACTION:
             return None

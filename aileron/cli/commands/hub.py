@@ -160,7 +160,7 @@ def _credential(credential: HubCredential | None) -> str:
 
 
 def _signature(found: HubDetail) -> list[str]:
-    """Return the signing key, and how far it is trusted here."""
+    """Return lines about the key that signed a version, and whether this home trusts that key."""
     if found.signature.status == "unsigned":
         return ["UNSIGNED: the publisher is not verified"]
     lines = [str(found.signature.key)]

@@ -177,7 +177,7 @@ def launch(
 
 
 def _is_in_cell(supervisor: Supervisor, running: Status, jail: bool | None, wishes: CellWishes) -> bool:
-    """Return whether to use a cell, by the option or else by the setting.
+    """Return whether the agent starts in a cell: as the option `jail` says, or else as the setting or the person says.
 
     Raises Problem for options about cells without a cell.
     """

@@ -98,7 +98,7 @@ def in_cell(supervisor: Supervisor, start: CellStart, only: list[str]) -> int:
 
 
 class _Session:
-    """The session of a launch. It is opened while the cell is being made, and ended in any case."""
+    """The session of a launch in a cell. It is opened while the cell is being made, and ended even if the launch fails."""
 
     def __init__(self, supervisor: Supervisor, start: CellStart, only: list[str]) -> None:
         self._supervisor = supervisor
@@ -130,7 +130,7 @@ class _Session:
 
 
 def _started() -> Stub:
-    """Start the process of the cell, which prepares itself while the agent's view is computed.
+    """Start the process of the cell, which prepares itself while this process determines what the agent will see.
 
     Raises Problem if that is impossible.
     """

@@ -47,8 +47,8 @@ def _web(supervisor: Supervisor) -> str:
 
 
 def _show(address: str, *, only_print: bool) -> None:
-    """Print the address on standard output in any case, so that a person can open the page manually, and open a browser if
-    possible.
+    """Print the address of a page on standard output, so that a person can open the page manually; also open a browser
+    if possible.
     """
     output.write(visible(address))
     is_ours = address.startswith("http://localhost:")  # a process that answers as the daemon can open nothing else

@@ -143,7 +143,7 @@ def _agent(entry: Session) -> str:
 
 
 def _place(entry: Session) -> tuple[str, ...]:
-    """Return the folder of a session.
+    """Return the folder of a session and, if the agent is in a cell, the hosts that the cell can reach, as fields of a row.
 
     A cell and its hosts stand before the folder; in a pipe they are a separate field after it.
     """
@@ -165,14 +165,16 @@ def _limit(entry: Session) -> str:
 
 
 def _cell(entry: Session) -> list[tuple[str, str | list[str]]]:
-    """Return the hosts that a cell's agent can reach; empty for other sessions."""
+    """Return labeled facts about the hosts that a cell's agent can reach; empty for other sessions."""
     if entry.cell is None:
         return []
     return [("hosts", entry.cell.hosts or "none"), ("other hosts", "you are asked" if entry.cell.ask else "refused")]
 
 
 def _connections(found: CellConnections | None) -> list[tuple[str, list[str]]]:
-    """Return the hosts that a cell's agent reached, and those that it was refused, one per line; empty for other sessions."""
+    """Return labeled facts about the hosts that a cell's agent reached, and those that it was refused, one host per
+    line; empty for other sessions.
+    """
     if found is None:
         return []
     reached = [_reached(destination) for destination in found.reached] + _more(found.reached_more)

@@ -74,7 +74,9 @@ def _unbound(supervisor: Supervisor) -> list[str]:
 
 
 def _bound(supervisor: Supervisor, connector: str, *, yes: bool) -> int:
-    """Bind a connector's credential at this terminal. A failure is reported and does not stop the binding of other connectors."""
+    """Bind a connector's credential at this terminal, and return the exit code. A failure is reported, not raised, so
+    that the other connectors are bound too.
+    """
     output.note(f"\n{visible(connector)}")
     try:
         return bind(supervisor, bind_request_of(supervisor, connector), BindOptions(yes=yes))

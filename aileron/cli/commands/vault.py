@@ -263,7 +263,9 @@ def _show_codes(codes: list[str]) -> None:
 
 
 def _with_passphrase(command: str, question: str, file: str | None, use: Callable[[str], _T]) -> _T:
-    """Return the result of `use` with the passphrase. A person can retype a wrong passphrase."""
+    """Return the result of `use`, called with the passphrase from `file`, from the environment or from the person. A
+    person can retype a wrong passphrase.
+    """
     if passphrase_from(file)() is None and can_ask():
         return until_right(lambda: ask_unseen(question), use)
     return use(_passphrase(command, question, file, twice=False))
