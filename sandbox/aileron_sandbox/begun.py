@@ -1,4 +1,5 @@
-"""A template process that is started early: it imports its modules, then waits for its preparation.
+"""A template process (from which jails are forked) that is started early: it imports its modules, then waits for a
+Preparation message.
 
 Runs on the host. A host with other work to do starts this process first, and sends the preparation as soon as it is
 known (`Template.begin`). This module imports little, because it is loaded before the host has imported anything else.
@@ -50,7 +51,7 @@ _IMPORTED: Final = tuple(_stamps(_HERE))
 
 
 class Begun(NamedTuple):
-    """A running template process that waits for its preparation, and the host's end of its control socket."""
+    """A running template process that waits for its Preparation message, and the host's end of its control socket."""
 
     control: socket.socket
     process: subprocess.Popen[bytes]
@@ -85,7 +86,7 @@ class Begun(NamedTuple):
         return cls(ours, process)
 
     def end(self) -> None:
-        """Close the socket, which ends the process, and wait for its end. Idempotent."""
+        """Close the control socket, which ends the template process, and wait for its end. Idempotent."""
         self.control.close()
         try:
             self.process.wait(_STOP_DEADLINE_S)

@@ -61,7 +61,7 @@ _MICROSECONDS: Final = 1_000_000
 
 
 class Place(msgspec.Struct, frozen=True):
-    """The directories in which groups can be made."""
+    """The directories below which this process can make control groups."""
 
     kind: Kind
     memory: Path
@@ -85,8 +85,8 @@ def find() -> Place | None:
 
 
 def take_one() -> tuple[Groups, Group] | None:
-    """Take a control group with a memory limit for one child; None if this machine has none. If the group is out of
-    memory, the kernel kills single processes, not the whole group.
+    """Make a control group with a memory limit for one child, and return it with its Groups; None if this machine has
+    none. If the group is out of memory, the kernel kills single processes, not the whole group.
 
     Places are tried as in `find`, and the first group that can be made is returned. v1 groups that count processor time
     are not used, because entering one takes 10 ms (RCU in the kernel). Raises OSError if no descriptor is available.
@@ -117,8 +117,8 @@ class Group:
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[limits.Group]:
-        """Open the group's files for the duration of a request. Through their descriptors a child enters the group,
-        and sets its limit.
+        """Open the control group's files until the block ends, and yield their descriptors. Through them a child enters
+        the group, and the group's limit is set.
 
         Raises OSError if another process has removed the group; the group is then not used again.
         """
@@ -130,12 +130,16 @@ class Group:
             yield group
 
     def bound_tcp(self, limit_bytes: int) -> None:
-        """Set the maximum size of TCP buffers, which v1 counts separately. In v2 they count as memory, and this does nothing."""
+        """Set the maximum size of the control group's TCP buffers, which version 1 counts separately. In version 2 they
+        count as memory, and this does nothing.
+        """
         with contextlib.suppress(FileNotFoundError):
             _write(self._memory / "memory.kmem.tcp.limit_in_bytes", str(limit_bytes))
 
     def used(self) -> Used:
-        """Return the usage since `begin_to_count`. May be called in any thread, as `watch.Tree` requires."""
+        """Return the processor time that the group has used since `begin_to_count`, and whether it ran out of memory.
+        May be called in any thread, as `watch.Tree` requires.
+        """
         from aileron_sandbox.watch import Used
 
         return Used(0, self._counted_cpu_s() - self._cpu_before_s, self._counted_kills() > self._kills_before)
@@ -183,8 +187,8 @@ class Groups:
     """The control groups of one template: as many as the largest number of children it had at once. Not thread-safe."""
 
     def __init__(self, place: Place, *, ends_together: bool = True) -> None:
-        """Make the directory of groups. With `ends_together`, the kernel (v2) kills all processes of a group that is
-        out of memory, instead of some of a program's processes.
+        """Make the directory that will contain the control groups. With `ends_together`, the kernel (v2) kills all
+        processes of a group that is out of memory, instead of some of a program's processes.
         """
         self._place: Final = place
         self._ends_together: Final = ends_together
@@ -210,7 +214,7 @@ class Groups:
         return self._place.kind
 
     def take(self) -> Group:
-        """Return a group that no other child uses. Raises OSError if none can be made."""
+        """Return a control group that no other child uses. Raises OSError if none can be made."""
         group = self._free.pop() if self._free else self._make()
         group._kills_before = group._kills_seen
         return group
@@ -221,8 +225,8 @@ class Groups:
             self._free.append(group)
 
     def close(self) -> None:
-        """Remove all groups; their processes must be ending. Groups that still have processes at the deadline are left
-        for the next host to remove. Idempotent.
+        """Remove all control groups; their processes must be ending. Groups that still have processes at the deadline
+        are left for the next host to remove. Idempotent.
         """
         until = time.monotonic() + _REMOVAL_DEADLINE_S
         for path in self._own:
@@ -257,7 +261,9 @@ class _Mount(msgspec.Struct, frozen=True):
     """Path of the group whose directory is the mount point, within its hierarchy."""
 
     def below(self, path: Path) -> Path:
-        """Return the directory of the group `path`; the mount point if `path` is not below it, as in a container."""
+        """Return the directory of the control group `path`; the hierarchy's mount point if `path` is not below it, as
+        in a container.
+        """
         return self.mount_point / path.relative_to(self.root) if path.is_relative_to(self.root) else self.mount_point
 
 
@@ -294,7 +300,7 @@ def _own_paths() -> dict[str, Path]:
 
 
 def _candidates() -> Iterator[Place]:
-    """Yield the places to try for groups, the best first."""
+    """Yield the places at which to try to make control groups, the best first."""
     mounts, own = _mounts(), _own_paths()
     unified = mounts.get("")
     if unified is not None and "" in own:
@@ -330,8 +336,8 @@ def _has_limit(directory: Path) -> bool:
 
 
 def _maybe_taken(place: Place, *, ends_together: bool = True) -> tuple[Groups, Group] | None:
-    """Make a group at a place, and check that a limit can be set on it. Return None if that fails, as in a writable
-    directory without the memory controller.
+    """Make a control group below the directories of `place`, check that a memory limit can be set on it, and return it
+    with its Groups. Return None if that fails, as in a writable directory without the memory controller.
     """
     with contextlib.ExitStack() as undo:
         try:
@@ -391,7 +397,9 @@ def _maybe_lock(path: Path) -> int | None:
 
 
 def _remove_left_behind(parent: Path) -> None:
-    """Remove directories that no host has locked, except those of other users, which this user cannot remove."""
+    """Remove the directories of control groups in `parent` that no running host has locked, except those of other
+    users, which this user cannot remove.
+    """
     with os.scandir(parent) as entries:
         found = [parent / entry.name for entry in entries if entry.name.startswith(_PREFIX)]
     for path in found:
@@ -403,7 +411,7 @@ def _remove_left_behind(parent: Path) -> None:
 
 
 def _remove(path: Path) -> bool:
-    """Remove the directory and the groups in it; return False if one of them is still in use."""
+    """Remove the directory `path` and the control groups in it; return False if one of them is still in use."""
     try:
         with os.scandir(path) as entries:
             for entry in entries:
@@ -420,7 +428,7 @@ def _remove(path: Path) -> bool:
 
 
 def _fields(path: Path) -> dict[str, str]:
-    """Parse the `name value` lines of a file into a dict."""
+    """Parse the lines of a control group's file, each a name and a value, into a dict."""
     return dict(line.split(" ", 1) for line in path.read_text(encoding="ascii").splitlines())
 
 

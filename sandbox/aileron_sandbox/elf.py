@@ -151,7 +151,9 @@ def _here() -> _Platform:
 
 
 def _closure(needs: _Needs, platform: _Platform) -> Iterator[Path]:
-    """Yield the loader, then each library once, in the breadth-first order in which the loader would load them."""
+    """Yield a program's loader, then each library that it needs once, in the breadth-first order in which the loader
+    would load them.
+    """
     loader = Path(platform.loader)
     if not loader.is_file():
         raise JailUnavailable(f"{loader} does not exist", "apt-get install libc6, or link the program statically")
@@ -280,7 +282,7 @@ def _dynamic_entries(file: int, segment: _Segment) -> list[tuple[int, int]]:
 
 
 def _file_offset(segments: list[_Segment], address: int) -> int:
-    """Return the offset in the file of the byte that is loaded at `address`."""
+    """Return the offset in an ELF file of the byte that its segments load at the memory address `address`."""
     for segment in segments:
         if segment.kind == _PT_LOAD and segment.address <= address < segment.address + segment.file_bytes:
             return segment.offset + address - segment.address

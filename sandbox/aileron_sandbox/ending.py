@@ -26,7 +26,7 @@ class Usage:
 
 @dataclasses.dataclass(frozen=True)
 class Exited:
-    """The program returned or called exit; `code` is its status, 0 to 255."""
+    """Ending: the program returned or called exit; `code` is its status, 0 to 255."""
 
     code: int
     usage: Usage
@@ -34,7 +34,7 @@ class Exited:
 
 @dataclasses.dataclass(frozen=True)
 class Signalled:
-    """A signal ended the program. The seccomp filter sends `SIGSYS` for a call that no honest program makes."""
+    """Ending: a signal ended the program. The seccomp filter sends `SIGSYS` for a call that no honest program makes."""
 
     signal: int
     """The signal's number, which is in signal.Signals or is a real-time signal."""
@@ -53,8 +53,8 @@ class Signalled:
 
 @dataclasses.dataclass(frozen=True)
 class OverLimit:
-    """The program exceeded a limit and was killed: by the kernel, or by the host where the kernel limits only single
-    processes.
+    """Ending: the program exceeded a limit and was killed: by the kernel, or by the host where the kernel limits only
+    single processes.
     """
 
     limit: Literal["cpu", "memory"]
@@ -63,7 +63,8 @@ class OverLimit:
 
 @dataclasses.dataclass(frozen=True)
 class NetworkAttempt:
-    """The program tried to reach a network by itself and was ended. No byte was sent, because the call was never executed.
+    """Ending: the program tried to reach a network by itself and was ended. No byte was sent, because the call was
+    never executed.
 
     `destination` is `network:ADDRESS:PORT`, `network:NAME:PORT` if the program looked up a name first, or
     `network:unknown`. The destination is the program's own claim, and may be false.
@@ -75,7 +76,7 @@ class NetworkAttempt:
 
 @dataclasses.dataclass(frozen=True)
 class RefusedToStart:
-    """A step of the confinement failed, so the program was never run."""
+    """Ending: a step of the confinement failed, so the program was never run."""
 
     step: str
     errno: int

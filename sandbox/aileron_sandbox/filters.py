@@ -1,4 +1,4 @@
-"""The seccomp filters, compiled ahead of time to BPF bytes.
+"""The seccomp filters of jails, cells and helper processes, compiled ahead of time to BPF bytes.
 
 Runs on the host, once per start, because importing pyseccomp and compiling take 15 ms; never imported in a process that
 forks children. The bytes are kept in memory: a cache file that the same user can write would be a way
@@ -155,7 +155,9 @@ answered in order, so the end comes after all of them. Without `watched` the cal
 
 
 class Only(NamedTuple):
-    """A condition on one argument, given by position: its bits under the mask `looked_at` must equal one of the values."""
+    """A condition on one argument of a system call, given by position: its bits under the mask `looked_at` must equal
+    one of the values.
+    """
 
     argument: int
     looked_at: int
@@ -163,8 +165,8 @@ class Only(NamedTuple):
 
 
 def _flags(argument: int, *allowed: int, bits: int = _LOW_32_BITS) -> Only:
-    """Require that no flags but the allowed ones are set. `bits` are those that the kernel reads: 32 for an int, 64
-    for a long.
+    """Return the condition that argument number `argument` has no flag set except the flags in `allowed`. `bits` are
+    those that the kernel reads: 32 for an int, 64 for a long.
     """
     return Only(argument, bits & ~functools.reduce(operator.or_, allowed, 0), (0,))
 
@@ -174,8 +176,8 @@ def _without(argument: int, *refused: int) -> Only:
 
 
 def _one_of(argument: int, *values: int) -> Only:
-    """Require one of these values in all 64 bits. The kernel reads only 32 bits of most arguments, and no library
-    sets the others.
+    """Return the condition that argument number `argument` has one of these values, in all 64 bits. The kernel reads
+    only 32 bits of most arguments, and no library sets the others.
     """
     return Only(argument, _ALL_BITS, values)
 
@@ -384,7 +386,9 @@ class Refusal(NamedTuple):
 
 
 def _any_of(number: int, argument: int, *bits: int, **more: Any) -> tuple[Refusal, ...]:
-    """Return one refusal for each of these bits of an argument. The call fails with errno `number` if one of them is set."""
+    """Return one refusal for each of these bits of an argument. The call fails with errno `number` if one of them is
+    set, and the conditions in `more["also"]` hold.
+    """
     also = more.get("also", ())
     return tuple(Refusal(number, (Only(argument, bit, (bit,)), *also)) for bit in bits)
 
@@ -517,7 +521,7 @@ _Rule = Callable[..., None]
 
 @functools.cache
 def compile_profile(profile: Profile, mode: Mode = "namespaces") -> bytes:
-    """Compile the allow list of a profile. Raises OSError or ImportError if libseccomp is missing."""
+    """Compile the allow list of system calls for a profile. Raises OSError or ImportError if libseccomp is missing."""
     pyseccomp = import_pyseccomp()
     program = pyseccomp.SyscallFilter(pyseccomp.ERRNO(errno.EPERM))
     rule = _rules_of(program)
@@ -536,7 +540,8 @@ def compile_profile(profile: Profile, mode: Mode = "namespaces") -> bytes:
 
 
 def compile_server() -> bytes:
-    """Compile the allow list of a server with unknown clients. Raises OSError or ImportError if libseccomp is missing.
+    """Compile the allow list of system calls for a server with unknown clients. Raises OSError or ImportError if
+    libseccomp is missing.
 
     The calls in ANSWERED fail with the same errno as in a jail. The calls in KILLED end the process.
     """
@@ -544,8 +549,9 @@ def compile_server() -> bytes:
 
 
 def compile_login(*, forks: bool) -> bytes:
-    """Compile the allow list of a process that logs in to a service and has all its sockets already. With `forks`, it is
-    the list of the parent that forks such processes; each child installs the list without `forks` before it reads anything.
+    """Compile the allow list of system calls for a process that logs in to a service and has all its sockets already.
+    With `forks`, it is the list of the parent that forks such processes; each child installs the list without `forks`
+    before it reads anything.
     """
     if forks:
         return _outside_a_jail(LOGIN + _FORKS, LOGIN_SOME_ARGUMENTS | _FORKS_SOME_ARGUMENTS)
@@ -554,7 +560,7 @@ def compile_login(*, forks: bool) -> bytes:
 
 @functools.cache
 def compile_cell() -> bytes:
-    """Compile the deny list of a cell. Raises OSError or ImportError if libseccomp is missing."""
+    """Compile the deny list of system calls for a cell. Raises OSError or ImportError if libseccomp is missing."""
     pyseccomp = import_pyseccomp()
     program = pyseccomp.SyscallFilter(pyseccomp.ALLOW)
     rule = _rules_of(program)
@@ -567,8 +573,8 @@ def compile_cell() -> bytes:
 
 
 def _refuse_where(rule: _Rule, name: str, refusal: Refusal) -> None:
-    """Make the call fail if the refusal's conditions hold: add one rule for each combination of their values, like
-    `_allow_where`.
+    """Add rules that make the system call `name` fail if the conditions of `refusal` hold: one rule for each
+    combination of their values, like `_allow_where`.
     """
     pyseccomp = import_pyseccomp()
     masked = [
@@ -581,8 +587,8 @@ def _refuse_where(rule: _Rule, name: str, refusal: Refusal) -> None:
 
 
 def _without_newer(program: bytes) -> bytes:
-    """Prefix the program with a check that makes calls above NEWEST_CALL fail with ENOSYS. libseccomp cannot express a
-    range of call numbers.
+    """Return the BPF program preceded by a check that makes calls above NEWEST_CALL fail with ENOSYS. libseccomp cannot
+    express a range of call numbers.
 
     Calls of x32, which have still higher numbers, are left to the program, which ends the process. Calls of another
     architecture are also left to the program if their number is not above NEWEST_CALL; otherwise they fail with ENOSYS.
@@ -634,8 +640,8 @@ def compile_network(*, watched: bool) -> bytes:
 
 
 def _allow_where(rule: _Rule, name: str, alternatives: tuple[_Conditions, ...]) -> None:
-    """Allow a call if one of its alternatives holds. Add one rule for each combination of values, because libseccomp joins
-    the arguments of a rule by "and", and rules by "or".
+    """Allow the system call `name` if all conditions of one of its alternatives hold. Add one rule for each combination
+    of values, because libseccomp joins the arguments of a rule by "and", and rules by "or".
     """
     pyseccomp = import_pyseccomp()
     for conditions in alternatives:
@@ -648,8 +654,8 @@ def _allow_where(rule: _Rule, name: str, alternatives: tuple[_Conditions, ...]) 
 
 
 def _leave_to_the_network_filter(rule: _Rule) -> None:
-    """Allow the calls that the network filter handles, because a refusal here would override its notification. Refuse
-    sockets of other families.
+    """Allow the system calls that the network filter handles, because a refusal in this filter would override that
+    filter's notification. Refuse sockets of other families.
     """
     pyseccomp = import_pyseccomp()
     argument = pyseccomp.Arg

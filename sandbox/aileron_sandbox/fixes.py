@@ -82,7 +82,9 @@ profile aileron-jail {executable} flags=(unconfined) {{
 
 
 class Machine(msgspec.Struct, frozen=True):
-    """The facts about a machine that decide the fix. `executable` is the interpreter that makes the jails."""
+    """The facts about a machine that decide how to fix a jail that cannot be made. `executable` is the interpreter that
+    makes the jails.
+    """
 
     sysctls: Mapping[str, str] = msgspec.field(default_factory=dict)
     is_container: bool = False
@@ -103,8 +105,8 @@ class Machine(msgspec.Struct, frozen=True):
 
 
 def fix(step: str, number: int, machine: Machine) -> str:
-    """Return the fix for a `step` of the preparation that failed with errno `number`, with the command to type if
-    there is one.
+    """Return the fix for a `step` of making a jail that failed with errno `number`, with the command to type if there
+    is one.
     """
     if step == "landlock" and number == errno.EACCES:
         return (

@@ -188,8 +188,8 @@ class Template:
         mode: Mode = "namespaces",
         begun: Begun | None = None,
     ) -> Starting:
-        """Send a template's process its preparation, and return before it is confined. The process is `begun` if given,
-        else a new one. Errors and options are those of `start`.
+        """Send a template process its Preparation message, and return before the process is confined. The process is
+        `begun` if given, else a new one. Errors and options are those of `start`.
 
         `begun` runs the same interpreter as `runtime`. The returned object owns the process. After an error the
         process has ended.
@@ -292,7 +292,9 @@ class Template:
             self._orphans.add(number)
 
     def _listen(self, listener: int, child: Child) -> None:
-        """Watch the listener of the child's seccomp filter for its hang-up only; the template answers the notifications."""
+        """Watch the listener of the child's seccomp filter, but only to notice when it hangs up; the template answers
+        the system calls.
+        """
         self._news.register(listener, 0)  # EPOLLHUP is always told, epoll_ctl(2)
         self._listeners[listener] = child
 
@@ -302,7 +304,7 @@ class Template:
             self._news.unregister(listener)
 
     def _give_group(self) -> None:
-        """Send the template one more control group, before the child that will use it is requested."""
+        """Send the template one more control group, which must arrive before the host requests the child that will use it."""
         if self._groups is not None:
             with self._given_group(self._groups) as (message, fds):
                 self._send_datagram(message.encode(), fds)
@@ -323,8 +325,8 @@ class Template:
         self._given[number] = group
 
     def _replace_lost_group(self, ended: Ended) -> None:
-        """Replace a group that was returned unused, because a child that was forked ahead was lost, or the template
-        lacked descriptors for the group.
+        """Replace a control group that the template returned unused, because a child that was forked ahead was lost, or
+        the template lacked descriptors for the group.
         """
         if ended.status == 0:
             self._groups_lost += 1  # a replacement sent now would be lost again
@@ -409,7 +411,9 @@ class Template:
 
 
 class Starting:
-    """A template that has received its preparation, and has not confirmed it yet. Call `finish` or `close`."""
+    """A template process that has received its Preparation message, and has not confirmed yet that it is confined. Call
+    `finish` or `close`.
+    """
 
     def __init__(self, begun: Begun, preparation: Preparation, executable: Path, groups: cgroups.Groups | None) -> None:
         self._begun: Final = begun
@@ -465,7 +469,7 @@ class Starting:
 
 
 class Child:
-    """A confined program. Make one with `open`, and end it with `close`.
+    """A confined program in a jail of its own. Make one with `open`, and end it with `close`.
 
     The host writes to `frames_in` and reads from `frames_out` and `log`; all three are non-blocking descriptors that this
     object closes. `ending` is None until every process of the child has been reaped.
@@ -573,8 +577,8 @@ class Child:
 
     @property
     def is_watched(self) -> bool:
-        """True if the caller must measure this child (`tree`, `judge`), because the kernel alone does not limit all its
-        processes together, or does not report which limit was exceeded.
+        """True if the caller must measure this child's processes (`tree`, `judge`), because the kernel alone does not
+        limit them all together, or does not report which limit was exceeded.
         """
         profile = self._policy.profile
         # If a v1 group is out of memory, the kernel ends only one process; and only we bound the processor time of a group.
@@ -741,7 +745,7 @@ class Child:
 
 @dataclasses.dataclass(frozen=True)
 class _Both:
-    """A `Tree` that reads memory from the child's control group, and adds up the processor time of its processes."""
+    """A `Tree` that reads memory from the child's control group, and adds up the processor time of the child's processes."""
 
     group: cgroups.Group
     processes: ProcessTree
@@ -752,8 +756,8 @@ class _Both:
 
 
 def _pipe_from(theirs: contextlib.ExitStack) -> tuple[int, int]:
-    """Return (child's end, host's end) of a pipe that the child reads. The stack closes the child's end, even if a
-    later step fails.
+    """Return (child's end, host's end) of a pipe that the child reads. `theirs` closes the child's end, even if a later
+    step fails.
     """
     read, written = os.pipe2(os.O_CLOEXEC)
     theirs.callback(os.close, read)
@@ -761,7 +765,7 @@ def _pipe_from(theirs: contextlib.ExitStack) -> tuple[int, int]:
 
 
 def _pipe_to(theirs: contextlib.ExitStack) -> tuple[int, int]:
-    """Return (host's end, child's end) of a pipe that the child writes. The stack closes the child's end."""
+    """Return (host's end, child's end) of a pipe that the child writes. `theirs` closes the child's end."""
     read, written = os.pipe2(os.O_CLOEXEC)
     theirs.callback(os.close, written)
     return read, written
@@ -774,8 +778,9 @@ def _closed(fd: int) -> int:
 
 
 def check_possible(profile: Profile, mode: Mode, *, is_compiled: bool) -> None:
-    """Raise JailUnavailable, with the fix, if no jail of this mode on this machine can confine such a program, because
-    other processes could attach to it (ADR 34), or nothing would limit the memory of all its processes together (ADR 35).
+    """Raise JailUnavailable, with the fix, if no jail of this mode on this machine can confine a program of this
+    profile, because other processes could attach to it (ADR 34), or nothing would limit the memory of all its processes
+    together (ADR 35).
     """
     if mode == "landlock" and is_compiled:
         raise JailUnavailable(
@@ -873,7 +878,7 @@ def _preparation(runtime: PythonRuntime | ElfRuntime, mode: Mode, *, has_groups:
 
 
 def program_of(source: str) -> bytes:
-    """Return a zip application that contains only this source. It is built by hand, because zipfile takes 5 ms to
+    """Return a zip application that contains only this source text. It is built by hand, because zipfile takes 5 ms to
     import. PKWARE's APPNOTE.TXT, 4.3.
     """
     name, data = b"__main__.py", source.encode()

@@ -307,8 +307,9 @@ def move_mount_onto(mount: int, place: int) -> None:
 
 
 def open_resolved(directory: int, path: str, flags: int, resolve: int) -> int:
-    """Open a path by openat2(2), and return a descriptor that exec closes. `resolve` has RESOLVE_… flags; if they
-    forbid them, a symbolic link raises OSError ELOOP, and a path that leaves the directory EXDEV.
+    """Open a path below `directory` by openat2(2), and return a descriptor that exec closes. `resolve` has RESOLVE_…
+    flags. Raises OSError ELOOP for a symbolic link and EXDEV for a path that leaves the directory, if `resolve` forbids
+    these.
     """
     how = _OpenHow(flags=flags | os.O_CLOEXEC, mode=0, resolve=resolve)
     return _syscall("openat2", directory, os.fsencode(path), ctypes.byref(how), ctypes.sizeof(how))
@@ -436,7 +437,9 @@ class Filter:
 
 
 def read_memory(pid: int, address: int, size: int) -> bytes:
-    """Return at most `size` bytes of another process's memory, process_vm_readv(2). Raises OSError EPERM, ESRCH or EFAULT."""
+    """Return at most `size` bytes of another process's memory from `address` on, process_vm_readv(2). Raises OSError
+    EPERM, ESRCH or EFAULT.
+    """
     buffer = ctypes.create_string_buffer(size)
     here = _IoVec(base=ctypes.addressof(buffer), size=size)
     there = _IoVec(base=address, size=size)
@@ -461,7 +464,9 @@ def landlock_create_ruleset(abi: int, fs: int, net: int, scoped: int) -> int:
 
 
 def landlock_allow_beneath(ruleset: int, path: str, access: int) -> None:
-    """Allow `access` on the hierarchy below `path`. For a mount point, pass its parent, because the mount would hide the rule."""
+    """Add a rule to a Landlock ruleset that allows `access` to everything below `path`. For a mount point, pass its
+    parent, because the mount would hide the rule.
+    """
     fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
     try:
         rule = _LandlockPathBeneath(allowed_access=access, parent_fd=fd)
@@ -471,5 +476,7 @@ def landlock_allow_beneath(ruleset: int, path: str, access: int) -> None:
 
 
 def landlock_restrict_self(ruleset: int) -> None:
-    """Confine the calling thread by the ruleset permanently. Requires no_new_privs. The kernel refuses mount(2) from then on."""
+    """Confine the calling thread by this Landlock ruleset permanently. Requires no_new_privs. The kernel refuses
+    mount(2) from then on.
+    """
     _syscall("landlock_restrict_self", ruleset, 0)

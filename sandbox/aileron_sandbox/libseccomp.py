@@ -1,4 +1,4 @@
-"""The import of pyseccomp without a search for its libraries.
+"""The import of pyseccomp without the slow search for the C library and libseccomp.
 
 pyseccomp asks ctypes.util for the names of its two libraries. That module takes 12 ms to import and starts ldconfig twice, in
 every process that compiles a filter, and the daemon's start waits for it. Where the loader finds both libraries by their usual
@@ -41,8 +41,8 @@ def import_pyseccomp() -> Any:
 
 
 def _are_found_by_name() -> bool:
-    """Return whether the loader finds both libraries by name. If not, with another C library or without libseccomp, the
-    search is needed.
+    """Return whether the loader finds the C library and libseccomp by the names in _NAMES. If not, with another C
+    library or without libseccomp, pyseccomp's own search is needed.
     """
     try:
         for name in _NAMES.values():

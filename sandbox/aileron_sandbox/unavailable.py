@@ -10,7 +10,9 @@ __all__ = ["JailUnavailable"]
 
 
 class JailUnavailable(Exception):
-    """This machine cannot run a jail in its present state. `fix` says what would change that, as a command if there is one."""
+    """Error: this machine cannot run a jail in its present state. `fix` says what would change that, as a command if
+    there is one.
+    """
 
     def __init__(self, what: str, fix: str) -> None:
         super().__init__(f"{what}; {fix}")

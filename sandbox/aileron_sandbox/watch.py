@@ -66,10 +66,10 @@ class Used(NamedTuple):
 
 
 class Tree(Protocol):
-    """A tree of processes whose usage can be read."""
+    """A tree of processes whose use of memory and processor time can be read."""
 
     def used(self) -> Used:
-        """Return the current usage. Blocks for some milliseconds at most."""
+        """Return the memory and processor time that the tree uses now. Blocks for some milliseconds at most."""
         ...
 
 
@@ -113,7 +113,7 @@ class ProcessTree:
         return Used(memory_bytes, max(cpu_s, sum(self._cpu_seen_s.values())))
 
     def _processes(self) -> list[psutil.Process]:
-        """Return the processes that exist now; an empty list if the first process has ended."""
+        """Return the tree's processes that exist now; an empty list if the first process has ended."""
         import psutil
 
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -149,7 +149,7 @@ class Footprint(NamedTuple):
 
 
 class TooMuchToSeeError(Exception):
-    """The processes have more mappings or descriptors than can be read in a second or two, during which no limit
+    """Error: the processes have more mappings or descriptors than can be read in a second or two, during which no limit
     would be enforced.
     """
 
@@ -169,7 +169,8 @@ class Proportional(NamedTuple):
 
 
 def proportional(pids: Iterable[int], files: Collection[Object], devices: Collection[int]) -> Proportional:
-    """Sum up the PSS of processes, without memory counted elsewhere: `files`, all memory of `devices`, System V memory.
+    """Return the PSS of these processes together, without memory that is counted elsewhere: that of `files`, that of
+    all files on `devices`, and System V memory.
 
     For a process that may not be read, each page that belongs to no file counts in full. Raises TooMuchToSeeError for
     too many mappings.
@@ -183,8 +184,8 @@ def proportional(pids: Iterable[int], files: Collection[Object], devices: Collec
 
 
 def _smaps(pid: int, most: int) -> bytes:
-    """Return the mappings of a process, proc_pid_smaps(5); empty if they may not be read or there are none. Raises
-    TooMuchToSeeError for more than `most` bytes.
+    """Return the memory mappings of a process, as in proc_pid_smaps(5); empty if they may not be read or there are
+    none. Raises TooMuchToSeeError for more than `most` bytes.
     """
     data = b""
     with contextlib.suppress(OSError), open(f"/proc/{pid}/smaps", "rb") as file:

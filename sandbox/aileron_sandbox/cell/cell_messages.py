@@ -64,8 +64,8 @@ _FAILED: Final = struct.Struct("!i32s")
 
 
 class Preparation:
-    """The data that the process needs to become a cell: the policy, the agent's command, and its streams. Paths are as
-    in the policy.
+    """The message with which the host tells a process how to become a cell: the policy, the agent's command, and its
+    streams. Paths are as in the policy.
     """
 
     __slots__ = (
@@ -115,19 +115,19 @@ class Preparation:
             setattr(self, name, fields[name])
 
     def encode(self) -> bytes:
-        """Encode the preparation for a process of the same interpreter."""
+        """Return this message as bytes that a process of the same Python version can decode (marshal)."""
         return marshal.dumps({name: getattr(self, name) for name in self.__slots__})
 
     @classmethod
     def decode(cls, data: bytes) -> Preparation:
-        """Decode a preparation from bytes that `encode` returned. They must come from the host, because marshal is not
+        """Decode a Preparation from bytes that `encode` returned. They must come from the host, because marshal is not
         safe for other data.
         """
         return cls(**marshal.loads(data))  # noqa: S302 - the bytes come from the host, which decides here anyway
 
 
 def pack_number(kind: bytes, number: int) -> bytes:
-    """Return a datagram of this kind that carries one number."""
+    """Return a datagram of this kind (one of the constants above, such as CONNECTED) that carries one number."""
     return kind + _NUMBER.pack(number)
 
 
@@ -147,7 +147,9 @@ def unpack_numbers(data: bytes) -> tuple[int, ...]:
 
 
 def pack_failed(number: int, step: str, what: str) -> bytes:
-    """Return the datagram for a failed step of the preparation: errno, step, and the error's message."""
+    """Return the datagram that reports a failed step of making a cell: its errno, the step's name, and the error's
+    message `what`.
+    """
     return FAILED + _FAILED.pack(number, step.encode()[:32]) + what.encode("utf-8", "replace")[:4096]
 
 

@@ -49,22 +49,23 @@ def closed_below(tops: Iterable[str], most: int = _MAX_ENTRIES) -> Closed:
 
 
 def encode_closed(closed: Closed) -> bytes:
-    """Encode the closed paths for a process of the same interpreter."""
+    """Encode the paths that are closed to other users as bytes, for a process of the same Python version."""
     return marshal.dumps(closed)
 
 
 def decode_closed(data: bytes) -> Closed:
-    """Decode bytes that `encode_closed` returned. They must come from our own process, before it has run any code of
-    the agent.
+    """Decode the paths that are closed to other users from bytes of `encode_closed`. They must come from our own
+    process, before it has run any code of the agent.
     """
     closed, unseen = marshal.loads(data)  # noqa: S302 - by whom, the docstring says
     return closed, unseen
 
 
 def _closed_of_one(top: str, left: int) -> tuple[list[str], list[str]]:
-    """Return the paths below one directory that this process can read and other users cannot, and the directories that were
-    not examined. Links are skipped: a link's target is examined under its own path, or is not in the cell. A directory that
-    this process cannot read is skipped, because no process in the cell can read it either.
+    """Return the paths below the directory `top` that this process can read and other users cannot, and the directories
+    that were not examined, because only `left` entries are. Links are skipped: a link's target is examined under its
+    own path, or is not in the cell. A directory that this process cannot read is skipped, because no process in the
+    cell can read it either.
     """
     found: list[str] = []
     directories = [top]
@@ -94,7 +95,7 @@ def _closed_of_one(top: str, left: int) -> tuple[list[str], list[str]]:
 
 
 def _gathered(paths: list[str]) -> list[str]:
-    """Return the paths, with a directory in place of its closed entries if it has more than _MAX_OF_ONE of them."""
+    """Return these closed paths, but a whole directory in place of the paths in it if they are more than _MAX_OF_ONE."""
     by_directory: dict[str, list[str]] = {}
     for path in paths:
         by_directory.setdefault(os.path.dirname(path), []).append(path)

@@ -113,7 +113,7 @@ _LAYERS: Final = (
 
 
 class Cell:
-    """The host's handle of a running cell. Make one with `start`."""
+    """The host's handle of a running cell (the jail of a development session). Make one with `start`."""
 
     def __init__(self, policy: CellPolicy, streams: Streams) -> None:
         self._policy = policy
@@ -164,7 +164,7 @@ class Cell:
         *,
         stub: Stub | None = None,
     ) -> Self:
-        """Begin the work of `start`, but return before the cell is ready (10 ms). The caller must call `wait` next."""
+        """Begin the work of `start`, but return before the cell is ready (after 10 ms). The caller must call `wait` next."""
         if not command:
             raise ValueError("there is no command to execute")
         if any("\0" in text for text in (*command, *environment.keys(), *environment.values())):
@@ -220,7 +220,10 @@ class Cell:
         self._take_over(cell_messages.unpack_numbers(data), fds)
 
     def _take_over(self, numbers: tuple[int, ...], fds: list[int]) -> None:
-        """Store the descriptors that came with `Ready`, in the order in which init.py sends them."""
+        """Store the descriptors that the cell sent with its message `Ready`, in the order in which init.py sends them.
+        `numbers` are Landlock's ABI, whether the cell itself limits its processes, and how many sockets each listener
+        has.
+        """
         abi, bounds_processes, *counts = numbers
         rest = deque(fds)
         names = [name for name, _ in (*self._policy.tcp_listeners, *self._policy.unix_listeners)]
@@ -264,7 +267,7 @@ class Cell:
         )
 
     def _bound(self) -> None:
-        """Set the memory limit of the stub's control group, if the stub is in one."""
+        """Set the policy's memory limit on the control group of the process that becomes the cell, if it is in one."""
         taken = self._stub.group()
         if taken is None:
             return
@@ -287,7 +290,9 @@ class Cell:
         self._send(cell_messages.BEGIN)
 
     def event(self) -> Event | None:
-        """Return the next event, or None if there is none. Does not block."""
+        """Return the next event of the cell (the agent has stopped, continued, ended or not started), or None if there
+        is none. Does not block.
+        """
         while not self._is_over:
             data = self._events.popleft() if self._events else self._maybe_datagram()
             if data is None:
@@ -305,8 +310,8 @@ class Cell:
         self._send(cell_messages.pack_number(cell_messages.SIGNAL, number))
 
     def connect(self, port: int) -> socket.socket:
-        """Connect to a port of the cell's own loopback, trying IPv4 before IPv6. Raises OSError as connect(2) does,
-        or TimeoutError.
+        """Connect to a port of the cell's own loopback, trying IPv4 before IPv6, and return the socket. Raises OSError
+        as connect(2) does, or TimeoutError.
         """
         if not 1 <= port <= 65535:
             raise ValueError(f"port is {port}, expected 1 to 65535")
@@ -344,7 +349,9 @@ class Cell:
     # Starting
 
     def _pipe(self, number: int, theirs: contextlib.ExitStack) -> int:
-        """Make a pipe for stream `number`, store the host's end, and return the agent's end. The stack closes the agent's end."""
+        """Make a pipe for the agent's stream `number`, store the host's end, and return the agent's end, which `theirs`
+        closes.
+        """
         read, write = os.pipe2(os.O_CLOEXEC)
         their, our = (read, write) if number == 0 else (write, read)
         theirs.callback(os.close, their)
@@ -362,7 +369,9 @@ class Cell:
             os.close(fd)
 
     def _end(self) -> None:
-        """Kill the first process, if it exists, and with it every process in the cell. The stub then ends, or is killed."""
+        """Kill the cell's first process, if it exists, and with it every process in the cell. Its parent (the stub)
+        then ends, or is killed.
+        """
         if self._pidfd < 0:
             return
         with contextlib.suppress(ProcessLookupError):
@@ -379,7 +388,7 @@ class Cell:
             self._control.send(data)
 
     def _maybe_datagram(self) -> bytes | None:
-        """Return the next datagram, None if none has arrived yet, or b"" if no more will arrive."""
+        """Return the next datagram from the cell, None if none has arrived yet, or b"" if no more will arrive."""
         try:
             return self._control.recv(cell_messages.MAX_DATAGRAM)
         except BlockingIOError:
@@ -388,8 +397,8 @@ class Cell:
             return b""
 
     def _answer(self) -> tuple[int, list[int]]:
-        """Return the response to `Connect` as errno and descriptors. Events that arrive before the response are
-        stored for `event`.
+        """Wait for the cell's response to the message `Connect`, and return its errno and its sockets' descriptors.
+        Events that arrive before the response are stored for `event`.
         """
         until = time.monotonic() + _ANSWER_DEADLINE_S
         poll = select.poll()
@@ -503,7 +512,9 @@ def _listener(fd: int) -> socket.socket:
 
 
 def _connected(candidate: socket.socket) -> int:
-    """Wait until a pending connection is decided. Return 0 if it is connected, else the errno."""
+    """Wait until the connection of the socket `candidate` has succeeded or failed. Return 0 if it is connected, else
+    the errno.
+    """
     poll = select.poll()
     poll.register(candidate, select.POLLOUT)
     if not poll.poll(_CONNECT_DEADLINE_S * 1000):

@@ -98,7 +98,9 @@ _NUMBERS: Final = re.compile(rb"-?\d+")
 
 
 class Held:
-    """Memory that one cell holds in memory files, pipes, sockets and System V objects. Not thread-safe."""
+    """A measurement of the memory that one cell holds in memory files, pipes, sockets and System V objects. Not
+    thread-safe.
+    """
 
     def __init__(self, diagnostics: int, system_v: tuple[int, int, int]) -> None:
         """Store the descriptors to measure with. `diagnostics` is a netlink socket of the cell, and `system_v` are
@@ -140,8 +142,8 @@ class Held:
         self._kernel_bytes = sockets + others
 
     def look_at_descriptors(self, pids: Iterable[int]) -> None:
-        """Find the memory files and pipes that these processes have open. A process that ends meanwhile is skipped.
-        Raises TooMuchToSeeError if they have too many descriptors.
+        """Find the memory files and pipes that the processes `pids` have open. A process that ends meanwhile is
+        skipped. Raises TooMuchToSeeError if they have too many descriptors.
         """
         files: dict[Object, int] = {}
         self._in_tables = set()
@@ -162,8 +164,9 @@ class Held:
         self._pipes_bytes = _bytes_of_pipes(sum(name.startswith("pipe:") for name in self._in_tables))
 
     def sends_descriptors(self, pids: Iterable[int]) -> bool:
-        """Return whether a socket holds, or may hold, descriptors that were sent and not received yet. A socket that
-        was in no descriptor table at the last measurement was itself sent in this way.
+        """Return whether a Unix socket of the cell, whose processes are `pids`, holds or may hold descriptors that were
+        sent over it and not received yet. That may be so if a socket of the cell was open in no process at the last
+        measurement, because then the socket itself is waiting to be received.
         """
         if any(f"socket:[{inode}]" not in self._in_tables for inode in self._sockets):
             return True
@@ -184,8 +187,9 @@ class Held:
         return sum(_SOCKET_BYTES + self._unix_bytes(fixed, attributes, open_ones) for fixed, attributes in answers)
 
     def _unix_bytes(self, fixed: bytes, attributes: dict[int, bytes], open_ones: set[int]) -> int:
-        """Return the bytes in the buffers of a Unix socket. Unread data is counted for the socket that sent it. If that
-        socket is closed or unknown, the maximum that it can have sent is counted for the receiver.
+        """Return the bytes that count for one Unix socket, from the fixed part and the attributes of the kernel's
+        response (sock_diag(7)). Unread data counts for the socket that sent it. If that socket is not in `open_ones`
+        (inode numbers of open sockets), the maximum that it can have sent counts for the receiver.
         """
         own = _buffers(attributes.get(_UNIX_MEMORY, b""))
         (waiting,) = struct.unpack_from("=I", attributes.get(_UNIX_QUEUE, bytes(4)))
@@ -287,8 +291,9 @@ def _tables(pids: Iterable[int]) -> Iterator[str]:
 
 
 def _is_same(own: str, table: str, known: bool | None) -> bool:
-    """Return whether two threads share one descriptor table. `known` is the answer of kcmp(2); if that call is not
-    available (None), as in containers, compare the descriptors' numbers. False if either thread has ended.
+    """Return whether two threads share one descriptor table, given the paths `own` and `table` of their tables in
+    /proc. `known` is the answer of kcmp(2); if that call is not available (None), as in containers, compare the
+    descriptors' numbers. False if either thread has ended.
     """
     if known is not None:
         return known
@@ -304,7 +309,7 @@ def _has_descriptors(fdinfo: str) -> bool:
 
 
 def _links(table: str) -> Iterator[tuple[str, str]]:
-    """Yield the number and the link text of each descriptor in a table; a few microseconds each."""
+    """Yield the number and the link text of each descriptor in the table with this path in /proc; a few microseconds each."""
     with contextlib.suppress(OSError):  # it has ended, or executes a file that may not be read
         directory = os.open(table, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:

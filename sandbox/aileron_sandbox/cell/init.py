@@ -89,8 +89,8 @@ _DEFAULT_PATH: Final = "/usr/local/bin:/usr/bin:/bin"
 
 
 def main(control: _socket.socket, preparation: Preparation, sockets: list[str], filter_: kernel.Filter) -> NoReturn:
-    """Run the first process of the cell, right after the fork. `sockets` are paths to which programs on the host have
-    bound sockets. Never returns.
+    """Run the first process of the cell, right after the fork. `sockets` are the paths to which programs on the host
+    have bound Unix sockets. Never returns.
     """
     root = mounts.Root(preparation, sockets)
     step = "pid namespace"
@@ -146,7 +146,7 @@ def main(control: _socket.socket, preparation: Preparation, sockets: list[str], 
 
 
 def say_failed(control: _socket.socket, failure: bytes) -> NoReturn:
-    """Send the failure to the host, if it still exists, and end this process."""
+    """Send `failure`, a datagram of `pack_failed`, to the host, if the host still exists, and end this process."""
     try:
         control.send(failure)
     finally:  # even if the host has ended
@@ -154,7 +154,7 @@ def say_failed(control: _socket.socket, failure: bytes) -> NoReturn:
 
 
 class _Init:
-    """The loop of the first process, from the built root to the agent's end."""
+    """The event loop of a cell's first process, from the time when the cell's root is built until the agent ends."""
 
     def __init__(
         self,
@@ -267,8 +267,8 @@ class _Init:
             os.kill(self._agent, number)
 
     def _connect(self, port: int) -> None:
-        """Begin a connection for each address family of the cell, and send the sockets to the host. The host, not
-        this process, waits until they are connected.
+        """Begin to connect to this port of the cell's loopback, once for each address family, and send the sockets to
+        the host. The host, not this process, waits until they are connected.
         """
         started = []
         number = errno.EAFNOSUPPORT
@@ -289,7 +289,7 @@ class _Init:
 
 
 def _nothing(_number: int, _frame: object) -> None:
-    """Ignore SIGCHLD, but as a handler: without one, Python does not write to the wakeup descriptor
+    """Do nothing at SIGCHLD. This must be a handler, because without one Python does not write to the wakeup descriptor
     (signal.set_wakeup_fd).
     """
 
@@ -305,7 +305,7 @@ def _set_loopback_up() -> None:
 
 
 class _Closing:
-    """A context manager that closes a raw `_socket.socket`, which is none itself."""
+    """A context manager that closes a raw `_socket.socket`, because that class is not a context manager."""
 
     def __init__(self, socket: _socket.socket) -> None:
         self._socket = socket
@@ -334,7 +334,9 @@ def _held() -> list[int]:
 
 
 def _make_terminal() -> tuple[int, int]:
-    """Make the terminal, and become the leader of its session. Return (the agent's end, the host's end)."""
+    """Make a terminal for the agent, and become the leader of its session. Return the descriptors of (the agent's end,
+    the host's end).
+    """
     master = os.open("/dev/pts/ptmx", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
     fcntl.ioctl(master, _TIOCSPTLCK, struct.pack("i", 0))
     terminal = fcntl.ioctl(master, _TIOCGPTPEER, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
@@ -356,7 +358,7 @@ def _listen(preparation: Preparation) -> list[tuple[str, list[_socket.socket]]]:
 
 
 def _maybe_listener(family: int, address: str, port: int) -> _socket.socket | None:
-    """Return a listening socket, or None if it would need IPv6 and the machine or the cell has none."""
+    """Return a socket that listens on this address, or None if it would need IPv6 and the machine or the cell has none."""
     try:
         made = _socket.socket(family, _socket.SOCK_STREAM | _socket.SOCK_CLOEXEC)
         made.setsockopt(_socket.SOL_SOCKET, _socket.SO_REUSEADDR, 1)
@@ -382,7 +384,7 @@ def _send(control: _socket.socket, data: bytes, descriptors: list[int]) -> None:
 def _become_agent(
     preparation: Preparation, terminal: int, ruleset: int | None, filter_: kernel.Filter, failed: int
 ) -> NoReturn:
-    """Confine this child, and execute the agent. If that fails, write the errno to `failed`. Never returns."""
+    """Confine this child, and execute the agent. If that fails, write the errno to the pipe `failed`. Never returns."""
     try:
         os.setpgid(0, 0)
         if terminal >= 0:
@@ -413,7 +415,9 @@ def _become_agent(
 
 
 def _be_no_better_than_others() -> None:
-    """Reset a raised priority or real-time scheduling of a command of root, so that the agent does not inherit it."""
+    """Reset a raised priority or real-time scheduling that this process has because root started it, so that the agent
+    does not inherit it.
+    """
     if os.sched_getscheduler(0) in (os.SCHED_FIFO, os.SCHED_RR, _SCHED_DEADLINE):
         os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
     if os.getpriority(os.PRIO_PROCESS, 0) < 0:

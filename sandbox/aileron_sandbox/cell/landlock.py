@@ -40,8 +40,8 @@ _SCOPES: Final = 0b11
 
 
 def maybe_ruleset(abi: int, writable: tuple[str, ...]) -> int | None:
-    """Return a Landlock ruleset for the present root, which allows changes in `writable`. None if this Landlock ABI
-    is too old for a cell.
+    """Return a Landlock ruleset for this process's current root, which allows changes at and below the paths
+    `writable`. None if this Landlock ABI is too old for a cell.
     """
     if abi < LEAST_ABI:
         return None

@@ -62,7 +62,7 @@ class MemoryWatch(threading.Thread):
         """Reason why the watch ended the cell; None if it did not."""
 
     def run(self) -> None:
-        """Measure the memory at intervals until `close` is called or the cell is ended."""
+        """Measure the cell's memory at intervals until `close` is called or the cell is ended."""
         failures = 0
         while self.why is None and not self._over.wait(WATCH_PERIOD_S):
             try:
@@ -83,7 +83,7 @@ class MemoryWatch(threading.Thread):
             signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
 
     def close(self) -> None:
-        """Stop the measurements. Waits for a measurement in progress."""
+        """Stop measuring the cell's memory. Waits for a measurement in progress."""
         self._over.set()
         if self.is_alive():
             self.join(_STOP_DEADLINE_S)
@@ -98,12 +98,14 @@ class MemoryWatch(threading.Thread):
         return not self._is_surely_below(seen) and not self._is_below(seen)
 
     def _is_surely_below(self, seen: Footprint) -> bool:
-        """Return whether the cell is below its limit by the upper bound, in which shared memory counts more than once."""
+        """Return whether the cell's memory is below its limit even if shared memory is counted once for each process,
+        as in `seen`.
+        """
         return seen.resident_bytes + self._unknown_bytes() <= self._left_bytes(seen)
 
     def _is_below(self, seen: Footprint) -> bool:
-        """Return whether the cell is below its limit, counted page by page. Must be called right after the
-        descriptors were read.
+        """Return whether the cell's memory is below its limit, counted page by page for the processes in `seen`. Must
+        be called right after `look_at_descriptors`.
         """
         pages, left = proportional(seen.pids, self._held.memory_files, self._devices), self._left_bytes(seen)
         if pages.total_bytes > left:
@@ -114,7 +116,9 @@ class MemoryWatch(threading.Thread):
         return pages.total_bytes + self._unknown_bytes(pages.shared_bytes) <= left
 
     def _left_bytes(self, seen: Footprint) -> int:
-        """Return the bytes of the limit that remain for the pages of processes."""
+        """Return the bytes of the cell's memory limit that remain for the pages of its processes, after its other
+        memory is subtracted.
+        """
         return self._memory_bytes - seen.kept_bytes - self._held.total_bytes - self._scratch_bytes()
 
     def _unknown_bytes(self, more_bytes: int = 0) -> int:

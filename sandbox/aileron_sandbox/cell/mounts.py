@@ -103,7 +103,7 @@ class Root:
         self.step = "mounts"
 
     def build(self) -> None:
-        """Build the complete root on the directory _STAGE. Raises OSError with the path that failed."""
+        """Build the cell's complete root on the directory _STAGE. Raises OSError with the path that failed."""
         kernel.mount(None, "/", None, kernel.MS_REC | kernel.MS_PRIVATE)
         preparation = self._preparation
         self.step = "sources"
@@ -160,7 +160,9 @@ class Root:
     # Its own file systems
 
     def _make_blanks(self) -> None:
-        """Make the files that cover other paths: an empty directory, a file that nobody can read, and the policy's files."""
+        """Make the files and directories that are mounted over others: an empty directory, a file that nobody can read,
+        and the policy's files.
+        """
         made = f"{_STAGE}/{_MADE}"
         os.mkdir(made)
         kernel.mount("tmpfs", made, "tmpfs", _OWN | kernel.MS_NOEXEC, _ROOT_OPTIONS)
@@ -215,8 +217,9 @@ class Root:
                 self._cover(os.open(f"{proc}/{name}", _LOOK))
 
     def _bound_processes(self, path: str) -> None:
-        """Limit the number of processes through the highest process id, because RLIMIT_NPROC does not apply to the
-        host's root. The kernel assigns the first 300 ids only once, so they are added to the limit.
+        """Limit the cell's processes through the highest process id, if root starts the cell, because RLIMIT_NPROC does
+        not apply to the host's root. `path` is the sysctl file pid_max. The kernel assigns the first 300 ids only once,
+        so they are added to the limit.
 
         Before Linux 6.14 only the machine has a highest id. A cell that root started could change the machine's, so it
         is not set there.
@@ -235,8 +238,9 @@ class Root:
         self.bounds_processes = True
 
     def _bound_watches(self, sysctls: str) -> None:
-        """Limit the cell to half of a user's inotify watches and instances. The kernel counts them against the person's own
-        limit, too, and the person's editor could otherwise get none.
+        """Limit the cell to half of a user's inotify watches and instances, through files in `sysctls`, the path of
+        /proc/sys. The kernel counts them against the person's own limit, too, and the person's editor could otherwise
+        get none.
 
         The limit that is written is this user namespace's, namespaces(7); the machine's limit is only read.
         """
@@ -307,8 +311,8 @@ class Root:
         os.close(top)
 
     def _cover_sockets(self, top: int, source: str) -> None:
-        """Cover the host's sockets below a source, because neither a namespace nor a read-only mount prevents a
-        connection to a path.
+        """Cover each Unix socket of the host below the bound path `source`, which `top` is a descriptor of, because
+        neither a namespace nor a read-only mount prevents a connection to a socket's path.
         """
         for path in self._sockets:
             if path == source or not _is_at_or_below(path, source):
@@ -363,8 +367,8 @@ class Root:
         self._cover(place)
 
     def _cover_with_file(self, path: str, number: int) -> None:
-        """Mount a file of the policy at a path. If the path is a symbolic link, even a dangling one, the link itself
-        is covered.
+        """Mount the policy's file with this number at a path. If the path is a symbolic link, even a dangling one, the
+        link itself is covered.
         """
         parent = self._walk(os.path.dirname(path), is_directory=True)
         name = os.path.basename(path)
@@ -386,7 +390,9 @@ class Root:
         _mount_and_close(self._blank("directory" if is_directory else "file"), place)
 
     def _put(self, copy: int, target: str, *, is_directory: bool, attributes: int, keep: bool = False) -> int:
-        """Mount a copy at a path of the cell. Return the descriptor of the copy, which is closed unless `keep` is True."""
+        """Mount `copy`, the descriptor of a detached mount, at the path `target` of the cell, with the MOUNT_ATTR flags
+        `attributes`. Return `copy`, which is closed unless `keep` is True.
+        """
         kernel.set_tree_attributes(copy, attributes)
         place = self._walk(target, is_directory=is_directory)
         try:
@@ -400,7 +406,9 @@ class Root:
         return copy
 
     def _walk(self, path: str, *, is_directory: bool) -> int:
-        """Return a descriptor of the file or directory at `path` in the cell. A missing one is created where that is allowed."""
+        """Return a descriptor of the file or directory at `path` in the cell. A missing part is created if it is on one
+        of the cell's own file systems.
+        """
         here = os.dup(self._stage)
         names = [name for name in path.split("/") if name]
         for number, name in enumerate(names, 1):
@@ -432,7 +440,9 @@ class Root:
 
 
 def _kept_flags(lower: int) -> int:
-    """Return the flags that an overlay must take from the mount of its project. A copy of a mount has them already."""
+    """Return the mount flags (MS_…) that an overlay must take from its project's mount, which `lower` is a descriptor
+    of. A bind needs no such step, because it is a copy of the mount.
+    """
     flags = os.fstatvfs(lower).f_flag
     return sum(mount for forbidden, mount in _KEPT_FLAGS if flags & forbidden)
 

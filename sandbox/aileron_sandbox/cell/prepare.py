@@ -39,7 +39,9 @@ proc_pid_oom_score_adj(5).
 
 
 def main(control_fd: int, look_at: list[str]) -> NoReturn:
-    """Prepare the cell, and wait for its end. `look_at` are directories for closed.py. Never returns."""
+    """Turn this process into a cell as the host orders over `control_fd`, and wait for the cell's end. `look_at` are
+    the directories in which closed.py finds files that are closed to other users. Never returns.
+    """
     # `_socket` and not `socket`, which imports `enum`: 8 ms of a cell's forty (measured).
     control = _socket.socket(fileno=control_fd)
     step = "start"
@@ -86,8 +88,8 @@ def _say_closed(control: _socket.socket, look_at: list[str]) -> None:
 
 
 def _compiled() -> tuple[bytes, str]:
-    """Return the compiled seccomp filter and an empty string, or no filter and the reason. The caller reports the
-    reason after the preparation has arrived, so that the host is not writing at the same time.
+    """Return the compiled seccomp filter and "", or b"" and the reason why there is none. The caller must report that
+    reason only after it has received the host's Preparation, because the host may still be sending.
     """
     try:
         from aileron_sandbox.filters import compile_cell  # 20 ms with libseccomp, while the host has other things to do
@@ -98,8 +100,8 @@ def _compiled() -> tuple[bytes, str]:
 
 
 def _told(control: _socket.socket) -> Preparation:
-    """Wait for the preparation, and put the received descriptors of the agent's pipes into it. Exit if the host has
-    disconnected.
+    """Wait for the host's Preparation message, and return it with the received descriptors of the agent's pipes. Exit
+    if the host has disconnected.
     """
     rights = _socket.CMSG_SPACE(_INT.size * _MAX_TOLD)
     data, ancillary, _, _ = control.recvmsg(MAX_DATAGRAM, rights, _socket.MSG_CMSG_CLOEXEC)

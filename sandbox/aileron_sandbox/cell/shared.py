@@ -40,18 +40,18 @@ class Others:
         self._shown_bytes = _shown_outside(())
 
     def unknown_bytes(self, cell_bytes: int) -> int:
-        """Return the machine's bytes of shared memory, minus those of processes outside and the `cell_bytes` that the
-        cell is seen to use.
+        """Return the bytes of the machine's shared memory that may be the cell's without being seen: all bytes, minus
+        the estimate for processes outside the cell, minus the `cell_bytes` that the cell is seen to use.
         """
         return max(0, machine_bytes() - cell_bytes - self._bytes)
 
     def lower(self, most_bytes: int) -> None:
-        """Lower the estimate to this number of bytes, if it is higher."""
+        """Lower the estimate for processes outside the cell to `most_bytes`, if it is higher."""
         self._bytes = min(self._bytes, most_bytes)
 
     def explain(self, pids: Collection[int]) -> None:
-        """Measure the shared memory of the processes outside (10 ms), and add its growth to the estimate. `pids` are
-        the cell's processes, which are left out.
+        """Measure the shared memory of the processes outside the cell (10 ms), and add its growth to the estimate.
+        `pids` are the cell's processes, which are left out.
         """
         shown_bytes = _shown_outside(pids)
         self._bytes += max(0, shown_bytes - self._shown_bytes)
@@ -77,7 +77,7 @@ def _shown_outside(pids: Collection[int]) -> int:
 
 def _tmpfs(pids: Iterable[int]) -> dict[bytes, int]:
     """Return the used bytes, by device, of each tmpfs in the mount namespaces of these processes, such as those of
-    other cells. Unreadable ones are skipped.
+    other cells. A namespace or tmpfs that cannot be read is skipped.
     """
     found: dict[bytes, int] = {}
     seen: set[str] = set()

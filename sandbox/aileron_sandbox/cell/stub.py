@@ -54,7 +54,7 @@ _BOOT: Final = (
 
 
 class Stub:
-    """A process that will become a cell. Make one with `start`. Not thread-safe."""
+    """A process that will become a cell when it receives the preparation. Make one with `start`. Not thread-safe."""
 
     def __init__(self, control: socket.socket, process: subprocess.Popen[bytes], look_at: Sequence[str]) -> None:
         self.control: Final = control
@@ -66,8 +66,9 @@ class Stub:
 
     @classmethod
     def start(cls, look_at: Sequence[str] = ()) -> Self:
-        """Start the process, which examines the directories `look_at` for `closed` files. Raises OSError if no
-        process or descriptor is available, and JailUnavailable if a package is missing.
+        """Start a process that will become a cell, and that examines the directories `look_at` for files that are
+        `closed` to other users. Raises OSError if no process or descriptor is available, and JailUnavailable if a
+        package is missing.
         """
         here = str(Path(__file__).resolve().parent.parent.parent)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -91,7 +92,7 @@ class Stub:
 
     @functools.cached_property
     def closed(self) -> Closed:
-        """Return the files that are closed to other users, as the process has found them. Waits for its report.
+        """Return the files that are closed to other users, as this process's report lists them. Waits for the report.
 
         If the process does not respond, or examined the directories more than FRESH_S seconds ago, this method
         examines them itself. `Cell.start` reports what is wrong with the process.
@@ -115,8 +116,8 @@ class Stub:
         return None
 
     def tell(self, preparation: Preparation, pipes: Sequence[int]) -> None:
-        """Send the preparation to the process, with the agent's ends of its pipes in the order of the streams. The process
-        continues when it has received them.
+        """Send the preparation to the process that becomes a cell, with the agent's ends of its pipes in the order of
+        the streams. The process continues when it has received them.
         """
         from aileron_sandbox.cell.cell_messages import GO
 
@@ -128,13 +129,15 @@ class Stub:
                 socket.send_fds(self.control, [GO], [file.fileno(), *pipes])
 
     def group(self) -> tuple[Groups, Group] | None:
-        """Wait until the process is in a control group, and return that group; None if this machine has none for it.
-        Raises OSError if that fails.
+        """Wait until the process that becomes a cell is in a control group, and return that group; None if this machine
+        has none for it. Raises OSError if that fails.
         """
         return self._entry.result()
 
     def close(self) -> None:
-        """End the process, and remove its control group. Idempotent. A cell that took over the stub does this itself."""
+        """End the process that would become a cell, and remove its control group. Idempotent. A cell that took over the
+        stub does this itself.
+        """
         self.control.close()
         if self.process.poll() is None:
             self.process.kill()
@@ -151,8 +154,8 @@ class Stub:
 
 
 class _Entry(threading.Thread):
-    """A thread that puts the process into a control group. It must be done before the process forks: an earlier child
-    would stay outside.
+    """A thread that puts the process that becomes a cell into a control group. This must be done before that process
+    forks: an earlier child would stay outside.
     """
 
     def __init__(self, pid: int) -> None:
@@ -162,7 +165,7 @@ class _Entry(threading.Thread):
         self._error: Exception | None = None
 
     def run(self) -> None:
-        """Put the process into a control group, or store the error that `result` raises."""
+        """Put the process that becomes a cell into a control group. If that fails, store the error, which `result` raises."""
         try:
             self._enter()
         except Exception as error:  # noqa: BLE001 - any error is raised to the caller that wants the group
@@ -185,8 +188,8 @@ class _Entry(threading.Thread):
         self._taken = taken
 
     def result(self) -> tuple[Groups, Group] | None:
-        """Wait until the process is in a control group, and return that group; None if this machine has none. Raises
-        OSError, including TimeoutError.
+        """Wait until the process that becomes a cell is in a control group, and return that group; None if this machine
+        has none. Raises OSError, including TimeoutError.
         """
         self.join(_DEADLINE_S)
         if self.is_alive():
@@ -196,7 +199,7 @@ class _Entry(threading.Thread):
         return self._taken
 
     def close(self) -> None:
-        """Remove the control group. Its processes must have ended."""
+        """Remove the control group that `run` took. Its processes must have ended."""
         self.join(_DEADLINE_S)
         if self._taken is not None:
             self._taken[0].close()
@@ -204,7 +207,9 @@ class _Entry(threading.Thread):
 
 
 def _library() -> str:
-    """Return the directory of pyseccomp, for the process to import it: the process starts without site-packages."""
+    """Return the directory of pyseccomp, from which the process that becomes a cell imports it: that process starts
+    without site-packages.
+    """
     found = importlib.util.find_spec("pyseccomp")
     if found is None or found.origin is None:
         raise JailUnavailable("pyseccomp is not installed", "pip install pyseccomp")

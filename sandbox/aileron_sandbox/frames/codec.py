@@ -1,4 +1,4 @@
-"""Encoding and decoding of frames.
+"""Encoding and decoding of frames, the messages between a jailed connector and its host.
 
 A frame is two 4-byte big-endian lengths (header, body), the header (a MessagePack map, one message of frame_messages.py), and
 the raw body. Runs on both sides of the jail and trusts neither. No I/O: callers read and write.
@@ -99,7 +99,7 @@ _LOOSE_FIELDS: Final = {
 
 
 class FrameError(Exception):
-    """The bytes are not a frame, or the message cannot be encoded as a frame. The sender is at fault, and the
+    """Error: the bytes are not a frame, or the message cannot be encoded as a frame. The sender is at fault, and the
     conversation must end.
     """
 
@@ -142,7 +142,9 @@ def encode(message: Message, body: bytes | memoryview = b"") -> tuple[bytes, byt
 
 @functools.cache
 def _decoder_of(incoming: Any) -> msgspec.msgpack.Decoder[Any]:
-    """Return the shared decoder of these messages. The decoder keeps no state between calls, so one serves all sessions."""
+    """Return the shared decoder for `incoming`, a union of messages. The decoder keeps no state between calls, so one
+    serves all sessions.
+    """
     return msgspec.msgpack.Decoder(incoming)
 
 
@@ -240,8 +242,8 @@ class Decoder:
         last += data
 
     def _take(self, count: int) -> bytes:
-        """Remove and return the next `count` bytes, which must be buffered. If a buffered piece has exactly this size,
-        it is not copied.
+        """Remove and return the next `count` received bytes, which must be buffered. If a buffered piece has exactly
+        this size, it is not copied.
         """
         if not count:
             return b""
@@ -394,7 +396,8 @@ def _words(error: Exception) -> str:
 
 
 def _check_spelling(data: bytes, *, max_values: int) -> None:
-    """Raise FrameError for duplicate keys, too much depth, too many values, or anything but one complete MessagePack value.
+    """Raise FrameError if the bytes have duplicate keys, too deep nesting or too many values, or are anything but one
+    complete MessagePack value.
 
     This walks the bytes and builds no values. A stack has the open containers: for each, the number of items still to
     come and, for a map, the keys seen so far. UTF-8, NaN and the exact depth are not checked here: the caller checks
@@ -435,7 +438,9 @@ def _check_spelling(data: bytes, *, max_values: int) -> None:
 
 
 def _length(data: bytes, at: int) -> tuple[int, int, int]:
-    """Return the family, the item or byte count, and the start of the content of the string, list or map at offset `at`."""
+    """Return the type (string, list or map), the number of bytes or items, and the start of the content of the string,
+    list or map at offset `at`.
+    """
     kind = data[at]
     if kind < 0xC0:
         if kind >= 0xA0:
@@ -467,7 +472,7 @@ _LONG: Final = {  # first byte → family, bytes of its length
 
 
 def _scalar_size(kind: int) -> int:
-    """Return the size in bytes of the number, boolean or nil that begins with `kind`; 0 for anything else."""
+    """Return the size in bytes of the number, boolean or nil that begins with the byte `kind`; 0 for anything else."""
     if kind < 0x80 or kind >= 0xE0 or kind in {0xC0, 0xC2, 0xC3}:
         return 1
     return {

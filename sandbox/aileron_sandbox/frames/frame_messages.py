@@ -96,8 +96,8 @@ class _Message(
 
 
 class GrantedHost(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A destination that this invocation may use. `plain` means http instead of https. `login` is the protocol by
-    which the host logs in to this destination, such as `imap`; the connector gets a stream that is already logged in.
+    """A destination that this invocation may use. `plain` means http instead of https. `login` is the protocol by which
+    the host logs in to this destination, such as `imap`; the connector's stream is then already logged in.
     """
 
     host: str
@@ -124,7 +124,8 @@ class FrameFailure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class Invoke(_Message, frozen=True, kw_only=True, tag="invoke"):
-    """The order to run `op` with `args`, sent once as the host's first frame. `deadline_ms` counts from its arrival.
+    """Message that tells the connector to run `op` with `args`. It is the host's first frame, and is sent once.
+    `deadline_ms` counts from its arrival.
 
     `accepted` is the digest of a tool's changed description. It is sent after a person has accepted the change, and
     only to a connector that reported such a change for this operation.
@@ -140,7 +141,9 @@ class Invoke(_Message, frozen=True, kw_only=True, tag="invoke"):
 
 
 class HttpHead(_Message, frozen=True, kw_only=True, tag="http_head"):
-    """Status and headers of the response to request `id`. Its body follows as chunks; the last chunk has `end` set."""
+    """Message with the status and headers of the response to request `id`. The body follows as chunks; the last chunk
+    has `end` set.
+    """
 
     id: RequestId
     status: Status
@@ -148,28 +151,30 @@ class HttpHead(_Message, frozen=True, kw_only=True, tag="http_head"):
 
 
 class Refused(_Message, frozen=True, kw_only=True, tag="refused"):
-    """Request `id` has failed, before or after its `HttpHead`. No frame for it follows. The connector can handle the failure."""
+    """Message that request `id` has failed, before or after its `HttpHead`. No frame for it follows. The connector can
+    handle the failure.
+    """
 
     id: RequestId
     error: FrameFailure
 
 
 class TcpOpened(_Message, frozen=True, kw_only=True, tag="tcp_opened"):
-    """Stream `id` is connected: chunks may flow in both directions."""
+    """Message that stream `id` is connected: chunks may flow in both directions."""
 
     id: RequestId
 
 
 class Chunk(_Message, frozen=True, kw_only=True, tag="chunk"):
-    """Bytes of a body or stream, in either direction. `end` marks the last chunk of its direction."""
+    """Message with bytes of a body or stream, in either direction. `end` marks the last chunk of its direction."""
 
     id: RequestId
     end: bool = False
 
 
 class WebSocketOpened(_Message, frozen=True, kw_only=True, tag="websocket_opened"):
-    """WebSocket `id` is open: messages may flow in both directions. `subprotocol` is the requested subprotocol that the service
-    chose.
+    """Message that WebSocket `id` is open: messages may flow in both directions. `subprotocol` is the requested
+    subprotocol that the service chose.
     """
 
     id: RequestId
@@ -189,8 +194,8 @@ class WebSocketMessage(_Message, frozen=True, kw_only=True, tag="websocket_messa
 
 
 class WebSocketClose(_Message, frozen=True, kw_only=True, tag="websocket_close"):
-    """The close of a WebSocket. Sent to the jail, it is the final frame: the WebSocket is closed, with the service's
-    code and reason. Sent from the jail, it tells the host to close the WebSocket.
+    """Message that closes a WebSocket. Sent to the jail, it is the final frame: the WebSocket is closed, with the
+    service's code and reason. Sent from the jail, it tells the host to close the WebSocket.
 
     `code` is None if the close frame had none (RFC 6455 section 7.1.5); `reason` is then empty. A reason is truncated
     to 123 bytes when it is sent (section 5.5).
@@ -212,8 +217,8 @@ class WebSocketClose(_Message, frozen=True, kw_only=True, tag="websocket_close")
 
 
 class Ready(_Message, frozen=True, kw_only=True, tag="ready"):
-    """Notice that the connector has loaded and waits for its invocation. Optional; if sent, it is the connector's first
-    frame.
+    """Message that the connector has loaded and waits for its invocation. Optional; if sent, it is the connector's
+    first frame.
     """
 
 
@@ -256,7 +261,8 @@ class HttpRequest(_Message, frozen=True, kw_only=True, tag="http"):
 
 
 class TcpOpen(_Message, frozen=True, kw_only=True, tag="tcp_open"):
-    """An order to connect a stream of bytes. `tls` tells the host to use TLS from the first byte and to verify `host`.
+    """A request to the host to connect a stream of bytes. `tls` tells the host to use TLS from the first byte and to
+    verify `host`.
 
     Streams and requests have ids from the same sequence. There is no field for a credential: if the manifest has a
     login, the host logs in by itself, and ignores `tls`. `command` is what an `ssh` login executes.
@@ -270,7 +276,8 @@ class TcpOpen(_Message, frozen=True, kw_only=True, tag="tcp_open"):
 
 
 class WebSocketOpen(_Message, frozen=True, kw_only=True, tag="websocket_open"):
-    """An order to open a WebSocket. WebSockets and requests have ids from the same sequence; `credential` is as in a request.
+    """A request to the host to open a WebSocket. WebSockets and requests have ids from the same sequence; `credential`
+    is as in a request.
 
     If the service responds with anything but a WebSocket, its response is delivered like the response to a request.
     """
@@ -283,21 +290,23 @@ class WebSocketOpen(_Message, frozen=True, kw_only=True, tag="websocket_open"):
 
 
 class Cancel(_Message, frozen=True, kw_only=True, tag="cancel"):
-    """The jail's notice that it reads no more of the response to request `id`, and sends no more of its body. The host
-    still ends the request with a final frame.
+    """Message that the jail reads no more of the response to request `id`, and sends no more of the request's body. The
+    host still ends the request with a final frame.
     """
 
     id: RequestId
 
 
 class Result(_Message, frozen=True, kw_only=True, tag="result"):
-    """The result of a finished operation, and the last frame. The codec moves a large `output` into the body and back."""
+    """Message with the output of a finished operation, and the last frame. The codec moves a large `output` into the
+    body and back.
+    """
 
     output: JSON
 
 
 class Failed(_Message, frozen=True, kw_only=True, tag="failure"):
-    """The failure of an operation, and the last frame."""
+    """Message that the operation has failed, with the reason, and the last frame."""
 
     failure_class: str = msgspec.field(name="class")
     message: str

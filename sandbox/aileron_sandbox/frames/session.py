@@ -1,4 +1,4 @@
-"""The order of frames, as two small state machines: the host's view and the jail's.
+"""The order in which frames may be sent, checked by two small state machines: the host's view and the jail's.
 
 Each end passes to its session every frame it is about to send and every frame it has received, in order.
 ProtocolError means that the frame is not allowed at this point. The other end is not trusted: a host that sees
@@ -101,8 +101,8 @@ class _Request:
 
 
 class _Session:
-    """The state of one invocation, which the host and the jail each keep for themselves. It is fed with the frames of both
-    directions in order.
+    """The state of one invocation, which the host and the jail each keep for themselves. Its methods get the frames of
+    both directions in order.
     """
 
     def __init__(self) -> None:

@@ -98,7 +98,7 @@ _LAYERS: Final = (
 
 
 class _Ready(NamedTuple):
-    """The results of `_prepare` that the children and the loop use."""
+    """The results of preparing the template: descriptors, mounts and settings that its children and its loop use."""
 
     prepared: confine.Prepared
     status_read: int
@@ -123,8 +123,8 @@ def main(control_fd: int) -> NoReturn:
 
 
 def _told(control: socket.socket) -> Preparation:
-    """Wait for the preparation and return it. While waiting, this process is undumpable, so no other process can
-    attach. Exit if the host has closed the socket.
+    """Wait for the host's Preparation message and return it. While waiting, this process is undumpable, so no other
+    process can attach. Exit if the host has closed the socket.
     """
     privileges.set_dumpable(False)
     try:
@@ -198,8 +198,8 @@ def _prepare(control: socket.socket, preparation: Preparation) -> _Ready:
 
 
 def _rehearse(path: str) -> None:
-    """Rehearse with the program at `path`. This is done after `Ready` was sent, so that the host can continue
-    meanwhile. It does not increase the memory that a child starts with (measured).
+    """Warm up the interpreter by running the program at `path`, which does nothing. This is done after `Ready` was
+    sent, so that the host can continue meanwhile. It does not increase the memory that a child starts with (measured).
     """
     program.rehearse(path, _REHEARSALS)
     gc.collect()
@@ -223,8 +223,8 @@ def _ruleset(preparation: Preparation, abi: int) -> int:
 
 
 def _can_be_asked(filter_: kernel.Filter) -> bool:
-    """Return whether the filter of a child can have a listener for notifications. It cannot if this process itself runs
-    under a filter with one, seccomp(2) EBUSY.
+    """Return whether a child's seccomp filter can have a listener for notifications. It cannot if this process itself
+    runs under a filter with one, seccomp(2) EBUSY.
     """
     pid = os.fork()
     if pid == 0:
@@ -236,8 +236,8 @@ def _can_be_asked(filter_: kernel.Filter) -> bool:
 
 
 def _enter_as_root(preparation: Preparation, proc: int) -> None:
-    """Build the root with real privilege, because its sources may be below a 0700 home. Then give up the privilege
-    permanently.
+    """Build the jail's root with root's real privilege, because the files to bind may be below a 0700 home. Then give
+    up the privilege permanently.
 
     The mounts made before the user namespace are locked inside it: umount(2) of such a mount fails with EINVAL,
     mount_namespaces(7).
@@ -305,7 +305,9 @@ def _preload(preparation: Preparation) -> str:
 
 
 def _no_hooks(**_hooks: object) -> None:
-    """Replace os.register_at_fork during the preload, because in a process with one thread no handler has anything to repair."""
+    """Ignore handlers for os.register_at_fork during the preload, because in a process with one thread no handler has
+    anything to repair.
+    """
 
 
 def _read(proc: int, name: str) -> str:
@@ -320,7 +322,9 @@ def _close(fds: tuple[int, ...]) -> None:
 
 
 class _Forked:
-    """A child from its fork until it is reaped. Until it is given a request, the child waits at its end of `door` (child.py)."""
+    """A child from its fork until it is reaped. Until it is given a request, the child waits at its end of the socket
+    `door` (child.py).
+    """
 
     def __init__(self, pidfd: int, pid: int, door: socket.socket, group: int) -> None:
         self.pidfd: Final = pidfd
@@ -413,9 +417,9 @@ class _Template:
             self._control.send(batch[start : start + FAILED_SIZE])
 
     def _let_answer(self, forked: _Forked, *, is_asked: bool) -> None:
-        """Handle an event on the listener of a child's filter. If the call is the end of a process, allow it; at the
-        first other call, fork a process that answers this child's calls from now on. If not `is_asked`, there is no
-        call: the child has no process left.
+        """Handle an event on the listener of a child's seccomp filter. If a system call waits for an answer
+        (`is_asked`) and is the end of a process, allow it; at the first other call, fork a process that answers this
+        child's calls from now on. If not `is_asked`, the child has no process left.
         """
         if is_asked and forked.watched is not None and forked.watched.maybe_let_end():
             return
@@ -450,8 +454,9 @@ class _Template:
         self._poll.register(pidfd, select.POLLIN)
 
     def _end_answering(self, forked: _Forked, *, within_ms: int | None = None) -> None:
-        """Reap the process that answered this child's calls. If the child has ended, pass `within_ms` to wait that long
-        for the process, and then kill it. None means that the process has ended first, so the child is killed.
+        """Reap the process that answered this child's system calls. If the child has ended, pass `within_ms` to wait
+        that long for the answering process, and then kill it. None means that the answering process has ended first, so
+        the child is killed.
         """
         if forked.answered_by is None:
             return
@@ -576,7 +581,9 @@ class _Template:
             raise
 
     def _hand_over(self, spawn: Spawn, fds: list[int]) -> _Forked:
-        """Pass the request to a waiting child, or else to a new one, and return that child."""
+        """Pass the host's request `spawn`, with its descriptors `fds`, to a child that waits for one, or else to a new
+        child, and return that child.
+        """
         while self._reserve:
             # If it has ended, `_reap` takes care of it.
             forked = self._reserve.popleft()
@@ -592,8 +599,8 @@ class _Template:
         return forked
 
     def _fork_ahead(self) -> None:
-        """Fork a child for a later request. If that fails only time is lost: the next request forks its own child,
-        and reports a failure.
+        """Fork a child for a later request. If that fails, only time is lost: the next request forks its own child, and
+        reports a failure.
         """
         self._may_fork_ahead = False
         with contextlib.suppress(OSError):
@@ -614,7 +621,9 @@ class _Template:
         return number
 
     def _fork(self, *, ahead: bool) -> _Forked:
-        """Fork a child in its own pid namespace, without a request yet."""
+        """Fork a child in its own pid namespace, without a request yet, and return it. `ahead` is true if it must wait
+        for a later request.
+        """
         if self._own_pid_namespace is not None:
             # A second unshare(CLONE_NEWPID) is EINVAL unless the first was undone, pid_namespaces(7).
             kernel.setns(self._own_pid_namespace, kernel.CLONE_NEWPID)

@@ -90,7 +90,8 @@ class _Call(NamedTuple):
 
 
 class Watched:
-    """The calls of one child that reach for a network, and the answers to them. This object closes `listener` and `memory`.
+    """The watched system calls of one child, with which it tries to reach a network, and the answers to them. This
+    object closes `listener` and `memory`.
 
     `memory` is /proc/PID/mem of the child, opened before the child became undumpable. It is -1 for a program that was
     exec'ed or may fork, because the descriptor would not refer to the program's present memory.
@@ -104,19 +105,20 @@ class Watched:
 
     @property
     def descriptors(self) -> tuple[int, ...]:
-        """The descriptors that `answer` needs to be open."""
+        """The descriptors that must stay open while `answer` is used."""
         return (self.listener, self._memory) if self._memory >= 0 else (self.listener,)
 
     def will_change_memory(self) -> None:
-        """Close the memory of a child that is about to exec or fork, because the descriptor will not refer to its new
-        memory, proc_pid_mem(5).
+        """Close the descriptor of the memory of a child that is about to exec or fork, because it will not refer to the
+        child's new memory, proc_pid_mem(5).
         """
         if self._memory >= 0:
             os.close(self._memory)
         self._memory = -1
 
     def maybe_let_end(self) -> bool:
-        """Receive one call and, if it is the end of a process, allow it. Called in the template once `listener` is readable.
+        """Receive one system call of the child and, if it is the end of a process, allow it. Called in the template
+        once `listener` is readable.
 
         Return False for another call, which is kept for `answer` in a fork of this process; the caller must call
         `forget_question` afterwards. Only the number of the call is read.
@@ -133,9 +135,9 @@ class Watched:
         return True
 
     def answer(self, *, kept: bool = False) -> str | None:
-        """Answer the next call, or if `kept` the call that `maybe_let_end` has kept. If the call names a destination,
-        return the destination and do not answer: the child waits in the call, and the caller must end it. Never blocks
-        once `listener` is readable.
+        """Answer the child's next system call, or if `kept` the call that `maybe_let_end` received before. If the call
+        names a destination, return the destination and do not answer: the child waits in the call, and the caller must
+        end it. Never blocks once `listener` is readable.
         """
         if not kept:
             forget_question()
@@ -172,7 +174,7 @@ class Watched:
         return None
 
     def close(self) -> None:
-        """Stop answering: later calls of the child fail with ENOSYS. Idempotent."""
+        """Stop answering the child's system calls: later ones fail with ENOSYS. Idempotent."""
         if self.listener >= 0:
             os.close(self.listener)
         self.listener = -1
@@ -205,8 +207,8 @@ class Watched:
         return f"network:{place}"
 
     def _address(self, call: _Call) -> bytes | None:
-        """Return the struct sockaddr of a call, cut to the bytes needed; None if the call has no address. Raises
-        OSError if it cannot be read.
+        """Return the struct sockaddr that a system call names, cut to the bytes needed; None if the call has no
+        address. Raises OSError if it cannot be read.
         """
         if call.name in {"connect", "sendto"}:
             at, size = call.arguments[1:3] if call.name == "connect" else call.arguments[4:6]
@@ -235,8 +237,8 @@ class Watched:
 
 
 def run(watched: Watched, pidfd: int, number: int, control: int) -> NoReturn:
-    """Answer one child's calls until the child has ended or names a destination. Report the destination on `control`,
-    and kill the child.
+    """Answer one child's system calls until the child has ended or names a destination. Report the destination on
+    `control`, and kill the child.
     """
     try:
         descriptors.close_all_but(*watched.descriptors, pidfd, control)
@@ -250,7 +252,9 @@ def run(watched: Watched, pidfd: int, number: int, control: int) -> NoReturn:
 
 
 def _first_destination(watched: Watched, pidfd: int) -> str | None:
-    """Answer calls, and return the first destination; None once the child has no process left that could make a call."""
+    """Answer the child's system calls, and return the first network destination that one names; None once the child has
+    no process left that could make a call.
+    """
     destination = watched.answer(kept=True)
     if destination is not None:
         return destination
@@ -267,8 +271,8 @@ def _first_destination(watched: Watched, pidfd: int) -> str | None:
 
 
 def forget_question() -> None:
-    """Overwrite the received call with zeros. Later children, which are forks of the template, could read it otherwise,
-    and the next receive needs zeros.
+    """Overwrite the last received system call in this process's memory with zeros. Later children, which are forks of
+    the template, could read it otherwise, and the next receive needs zeros.
     """
     _question[:] = bytes(len(_question))
 

@@ -37,8 +37,8 @@ _Failure = tuple[str, int]
 
 
 def run(prepared: confine.Prepared, door: socket.socket, *, ahead: bool) -> NoReturn:
-    """Do the work that is the same for all children, take the request at `door`, confine this process, run the
-    program, and exit.
+    """Do the work that is the same for all children, receive the host's request over the socket `door`, confine this
+    process, run the program, and exit. `ahead` is true if the child was forked before the request came.
     """
     code = CONFINEMENT_FAILED
     try:
@@ -98,7 +98,7 @@ def _lost(step: str, number: int) -> int:
 
 
 def _first_failure(steps: Iterator[confine.Step]) -> _Failure | None:
-    """Execute the steps until one fails, and return that failure; None if all succeeded."""
+    """Execute the steps of the confinement until one fails, and return that failure; None if all succeeded."""
     step = "start"
     try:
         for step, confine_one in steps:  # noqa: B007 - the handlers name the step

@@ -37,7 +37,9 @@ _ENCODINGS: Final = ("ascii", "utf-8", "backslashreplace")
 
 
 def get_ready() -> None:
-    """Import the modules that Python would import late. Must be called in the template, before its root is entered."""
+    """Load the text encodings that Python would import later, when their files are no longer visible. Must be called in
+    the template, before its root is entered.
+    """
     for name in _ENCODINGS[:2]:
         codecs.lookup(name)
     codecs.lookup_error(_ENCODINGS[2])

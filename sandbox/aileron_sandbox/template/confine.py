@@ -49,8 +49,8 @@ class Prepared(NamedTuple):
 
     @property
     def descriptors(self) -> tuple[int, ...]:
-        """The descriptors that the steps need to be open. The last step closes the status pipe, and the step "close"
-        all other descriptors.
+        """The descriptors that the steps of the confinement need to be open. The last step closes the status pipe, and
+        the step "close" all other descriptors.
         """
         return (
             self.proc,
@@ -74,8 +74,8 @@ Step = tuple[str, Callable[[], None]]
 
 
 def ahead(prepared: Prepared) -> Iterator[Step]:
-    """Yield the steps that do not depend on a child's program and limits, as (name, step), in the order in which they must
-    run.
+    """Yield the steps of the confinement that do not depend on a child's program and limits, as (name, step), in the
+    order in which they must run.
     """
     ids = namespaces.INSIDE_ID
     # First: a page stays charged to the group of the process that touched it first, cgroup-v2.rst "Memory Ownership". And ahead,
@@ -101,7 +101,9 @@ def ahead(prepared: Prepared) -> Iterator[Step]:
 
 
 def steps(prepared: Prepared, given: Given, spawn: Spawn) -> Iterator[Step]:
-    """Yield the steps that follow `ahead` and concern one program, as (name, step), in the order in which they must run."""
+    """Yield the steps of the confinement that follow those of `ahead` and concern one program, as (name, step), in the
+    order in which they must run.
+    """
     # First: the memory used from here on may be large.
     group = prepared.group
     if group is not None:

@@ -30,7 +30,7 @@ def reserve_targets() -> None:
 
 
 def out_of_the_way(fd: int) -> int:
-    """Return a copy of a descriptor at a number that `arrange` does not overwrite, and close the given descriptor in any case."""
+    """Return a copy of a descriptor at a number that `arrange` does not overwrite. The given descriptor is always closed."""
     try:
         return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _ASIDE)
     finally:
@@ -38,7 +38,7 @@ def out_of_the_way(fd: int) -> int:
 
 
 def arrange(frames_in: int, frames_out: int, log: int) -> None:
-    """Move the five descriptors to their numbers. The sources stay open until `close_all_but`.
+    """Move the jailed program's five descriptors to the numbers 0 to 4. The sources stay open until `close_all_but`.
 
     /dev/null is opened anew, because all holders of an open file description share its flags, and two children with
     the same description could signal to each other.
@@ -49,7 +49,7 @@ def arrange(frames_in: int, frames_out: int, log: int) -> None:
 
 
 def close_all_but(*kept: int) -> None:
-    """Close all descriptors above the five except `kept`, because every descriptor is a capability."""
+    """Close all descriptors above 4 except `kept`, because every descriptor is a capability."""
     first = _LAST_KEPT + 1
     for fd in sorted(kept):
         if first < fd:

@@ -47,7 +47,7 @@ def empty_ruleset(abi: int) -> int:
 
 
 def build_ruleset(abi: int) -> int:
-    """Return a descriptor of the ruleset for the jail's present root. Raises OSError if the kernel refuses."""
+    """Return a descriptor of the Landlock ruleset for the jail's present root. Raises OSError if the kernel refuses."""
     ruleset = empty_ruleset(abi)
     change = _WRITE_FILE | _REMOVE_DIR | _REMOVE_FILE | _MAKE_DIR | _MAKE_REG | _MAKE_SYM | _REFER | _TRUNCATE
     kernel.landlock_allow_beneath(ruleset, "/", _SEE)
@@ -57,12 +57,12 @@ def build_ruleset(abi: int) -> int:
 
 
 def allow_reading(ruleset: int, path: str) -> None:
-    """Allow reading and executing a file, or all files below a directory."""
+    """Add a rule to a Landlock ruleset that allows reading and executing a file, or all files below a directory."""
     kernel.landlock_allow_beneath(ruleset, path, _SEE if os.path.isdir(path) else _SEE & _OF_A_FILE)
 
 
 def allow_device(ruleset: int, path: str) -> None:
-    """Allow reading and writing a device node."""
+    """Add a rule to a Landlock ruleset that allows reading and writing a device node."""
     kernel.landlock_allow_beneath(ruleset, path, _READ_FILE | _WRITE_FILE)
 
 

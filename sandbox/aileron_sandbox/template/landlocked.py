@@ -140,7 +140,7 @@ def find_packages(packages: Mapping[str, str]) -> None:
 
 
 def ahead(prepared: confine.Prepared) -> Iterator[confine.Step]:
-    """Yield the steps that do not depend on a child's program and limits, like confine.ahead."""
+    """Yield the steps of the confinement that do not depend on a child's program and limits, like confine.ahead."""
     # First: this process is in no namespace that would end with the template.
     template = os.getppid()
     yield "parent", lambda: _die_with(template)
@@ -154,8 +154,8 @@ def ahead(prepared: confine.Prepared) -> Iterator[confine.Step]:
 
 
 def steps(prepared: confine.Prepared, given: confine.Given, spawn: Spawn) -> Iterator[confine.Step]:
-    """Yield the steps for one program, like confine.steps but without an exec, which would open the child to the
-    user's other processes (ADR 34).
+    """Yield the steps of the confinement for one program, like confine.steps but without an exec, which would open the
+    child to the user's other processes (ADR 34).
     """
     yield "descriptors", lambda: descriptors.arrange(given.frames_in, given.frames_out, given.log)
     yield "program", lambda: _open_program(prepared.proc, given.program)
@@ -175,7 +175,9 @@ def _die_with(template: int) -> None:
 
 
 def _open_program(proc: int, program: int) -> None:
-    """Open the program again, read-only. Only its seals protect the descriptor that the host sent against writes."""
+    """Open the program's memory file again, read-only, as descriptor PROGRAM_AT. The host's descriptor `program` is
+    writable, and only the file's seals protect it.
+    """
     opened = os.open(f"self/fd/{program}", os.O_RDONLY | os.O_CLOEXEC, dir_fd=proc)
     os.dup2(opened, PROGRAM_AT, inheritable=False)
     os.close(opened)

@@ -47,7 +47,7 @@ class Group(NamedTuple):
 
     @property
     def descriptors(self) -> tuple[int, ...]:
-        """The descriptors in doors and bounds."""
+        """All descriptors of the control group: those in `doors` and those in `bounds`."""
         return *self.doors, *self.bounds
 
     def enter(self) -> None:
@@ -56,13 +56,13 @@ class Group(NamedTuple):
         os.close(self.doors[0])
 
     def enter_all(self) -> None:
-        """Enter the groups of the other hierarchies, too. In v1 those count resources other than memory."""
+        """Enter the control groups of the other hierarchies, which in v1 count resources other than memory."""
         for door in self.doors[1:]:
             os.write(door, b"0")
 
     def bound(self, limit_bytes: int) -> None:
-        """Set the memory limit. The limit on memory and swap together must never be the smaller one, so it is lifted first.
-        memory.rst of cgroup-v1.
+        """Set the control group's memory limit. The limit on memory and swap together must never be the smaller one, so
+        it is lifted first. memory.rst of cgroup-v1.
         """
         limit, *with_swap = self.bounds
         for fd in with_swap:
@@ -72,7 +72,8 @@ class Group(NamedTuple):
 
 
 def apply_limits(spawn: Spawn, base: tuple[int, int], *, counts_processes: bool = True) -> None:
-    """Limit this process; `base` is the memory that the template itself uses, which a child starts with.
+    """Set the resource limits of this process; `base` is the memory (address space, data) that the template itself
+    uses, which a child starts with.
 
     `counts_processes` limits the number of processes. It is for a process in its own user namespace; elsewhere all
     other processes of the user would count, too.

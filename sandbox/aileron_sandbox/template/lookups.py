@@ -48,12 +48,14 @@ def getaddrinfo(host: Any, port: Any, family: int = 0, type: int = 0, proto: int
 
 
 def gethostbyname(host: str) -> str:
-    """Resolve like `socket.gethostbyname`, with the restrictions of `getaddrinfo` above."""
+    """Resolve a name like `socket.gethostbyname`, but report and fail for the names for which `getaddrinfo` above does so."""
     return str(getaddrinfo(host, None, socket.AF_INET, socket.SOCK_STREAM)[0][4][0])
 
 
 def gethostbyname_ex(host: str) -> tuple[str, list[str], list[str]]:
-    """Resolve like `socket.gethostbyname_ex`, with the restrictions of `getaddrinfo` above."""
+    """Resolve a name like `socket.gethostbyname_ex`, but report and fail for the names for which `getaddrinfo` above
+    does so.
+    """
     return host, [], [gethostbyname(host)]
 
 

@@ -75,7 +75,7 @@ _CHUNK: Final = 1 << 20
 
 
 def build_root(preparation: Preparation) -> None:
-    """Build the new root on `_STAGE` in this mount namespace. Raises OSError with the mount that failed.
+    """Build the jail's root on `_STAGE` in this mount namespace. Raises OSError with the mount that failed.
 
     The sources are opened first and bound through /proc/self/fd, because the stage may cover one of them.
     """
@@ -101,7 +101,9 @@ def build_root(preparation: Preparation) -> None:
 
 
 def _binds(preparation: Preparation) -> list[tuple[str, str]]:
-    """Return pairs of host path and path in the jail, outer paths before the paths inside them."""
+    """Return the files and directories to bind in the jail's root as (path on the host, path in the jail), outer paths
+    before the paths inside them.
+    """
     files = [*preparation.libraries]
     if not preparation.is_compiled:
         files.append(preparation.stdlib)

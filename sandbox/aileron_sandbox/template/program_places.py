@@ -42,7 +42,7 @@ _ATTRIBUTES: Final = kernel.MOUNT_ATTR_RDONLY | kernel.MOUNT_ATTR_NOSUID | kerne
 
 
 class Place(NamedTuple):
-    """The place of one compiled program: two descriptors of mounts of one tmpfs, one for writing, one for mounting."""
+    """A small tmpfs for one compiled program, as two descriptors of its mounts: one for writing, one for mounting."""
 
     to_write: int
     to_mount: int
@@ -54,14 +54,18 @@ class Place(NamedTuple):
 
 
 class Maker:
-    """The template's maker of places for compiled programs. It makes one place for each child before the child is forked."""
+    """The template's maker of places (tmpfs mounts) for compiled programs. It makes one place for each child before the
+    child is forked.
+    """
 
     def __init__(self, strangers: int) -> None:
         self._strangers = strangers  # a user namespace that does not know our id
 
     @classmethod
     def maybe_begin(cls, proc: int) -> Self | None:
-        """Make a maker, and test it with a child. Return None if this kernel does not support places."""
+        """Return a maker of places for compiled programs, tested with a child. None if this kernel does not support
+        such places.
+        """
         try:
             maker = cls(_user_namespace_without_us(proc))
             place = maker.make()
@@ -74,7 +78,9 @@ class Maker:
         return maker if os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0 else None
 
     def make(self) -> Place:
-        """Make an empty place. No other thread may fork or mount meanwhile; the template has only one thread."""
+        """Make an empty tmpfs for one compiled program, and return its place. No other thread may fork or mount
+        meanwhile; the template has only one thread.
+        """
         with contextlib.ExitStack() as undo:
             to_write = descriptors.out_of_the_way(kernel.new_tmpfs(_OPTIONS))
             undo.callback(os.close, to_write)
@@ -90,7 +96,7 @@ class Maker:
 
 
 def _try(proc: int, place: Place) -> None:
-    """Use the place as every child does, and exit with 0 if that works. Runs in a separate child process."""
+    """Mount a program on `place` as every child does, and exit with 0 if that works. Runs in a separate child process."""
     with contextlib.suppress(OSError):
         kernel.unshare(namespaces.CHILD)
         namespaces.map_ids(proc, namespaces.INSIDE_ID, namespaces.INSIDE_ID)

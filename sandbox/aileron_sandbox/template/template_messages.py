@@ -52,7 +52,9 @@ _OF_CHILD: Final = struct.Struct("!cQ")
 
 @dataclasses.dataclass(frozen=True)
 class Preparation:
-    """All facts that the template needs before it confines itself. Paths are host paths."""
+    """The message with which the host tells the template all facts that it needs before it confines itself. Paths are
+    host paths.
+    """
 
     stdlib: str
     libraries: list[str]
@@ -87,7 +89,9 @@ class Preparation:
 
 @dataclasses.dataclass(frozen=True)
 class Ready:
-    """The template is confined. `layers` are those in force for every child, as doctor and the audit trail list them."""
+    """Message that the template is confined. `layers` are those in force for every child, as doctor and the audit trail
+    list them.
+    """
 
     layers: list[str]
     landlock_abi: int
@@ -103,8 +107,8 @@ class Ready:
 
 @dataclasses.dataclass(frozen=True)
 class Spawn:
-    """A request to fork a child, sent with the descriptors of the program, the frame pipes (in, out) and the log
-    pipe. Sizes are in bytes.
+    """Message of the host that requests a child, sent with the descriptors of the program, the frame pipes (in, out)
+    and the log pipe. Sizes are in bytes.
     """
 
     profile: Profile
@@ -136,7 +140,7 @@ class Spawn:
 
 @dataclasses.dataclass(frozen=True)
 class Group:
-    """A control group for the child that is forked next. Sent with `doors` and then `bounds` descriptors.
+    """Message with a control group for the child that is forked next. Sent with `doors` and then `bounds` descriptors.
 
     A process that writes "0" to each of the doors enters the group. A number written to the bounds becomes the
     group's limit (limits.py). Each child has a group. The host sends two at first, and one with every `Spawn`, so
@@ -154,8 +158,8 @@ class Group:
 
 @dataclasses.dataclass(frozen=True)
 class Born:
-    """The child exists. Sent with its pidfd, and with its listener if that exists already. `group` is the number of
-    its control group, 0 for none.
+    """Message that a child exists. Sent with the child's pidfd, and with the listener of its filter if that exists
+    already. `group` is the number of its control group, 0 for none.
     """
 
     child: int
@@ -168,7 +172,7 @@ class Born:
 
 @dataclasses.dataclass(frozen=True)
 class Listening:
-    """The child's filter has a listener, which is sent with this message. The host neither reads nor answers there:
+    """Message that a child's filter has a listener, which is sent with it. The host neither reads nor answers there:
     since Linux 6.11 the listener hangs up when no process of the child will make another system call, which is before
     any of them is reaped.
     """
@@ -182,8 +186,8 @@ class Listening:
 
 @dataclasses.dataclass(frozen=True)
 class Asked:
-    """The child made a system call that would reach a network. The destination is being determined, and is reported
-    before `Ended`.
+    """Message that a child made a system call that would reach a network. The destination is being determined, and is
+    reported before `Ended`.
     """
 
     child: int
@@ -195,7 +199,9 @@ class Asked:
 
 @dataclasses.dataclass(frozen=True)
 class Attempted:
-    """The child tried to reach a network by itself, and is being ended. `destination` has the form of ending.NetworkAttempt."""
+    """Message that a child tried to reach a network by itself, and is being ended. `destination` has the form of
+    ending.NetworkAttempt.
+    """
 
     child: int
     destination: str
@@ -207,7 +213,7 @@ class Attempted:
 
 @dataclasses.dataclass(frozen=True)
 class Ended:
-    """Every process of the child has been reaped. `status` is a wait status, wait(2).
+    """Message that every process of a child has been reaped. `status` is a wait status, wait(2).
 
     `group` is the number of a group that is returned, 0 for none. `child` is 0 if no request had the child because it
     was forked ahead and lost. If `status` is 0, too, there was no child, and only the group is returned.
@@ -226,7 +232,7 @@ class Ended:
 
 @dataclasses.dataclass(frozen=True)
 class Failed:
-    """A step of the preparation (`child` is 0) or of one child failed. In the latter case the child ends, too."""
+    """Message that a step of the preparation (`child` is 0) or of one child failed. In the latter case the child ends, too."""
 
     child: int
     errno: int
