@@ -226,8 +226,8 @@ def _zone(name: str | None) -> tzinfo | None:
 
 
 def _events(items: list[Item], calendar: Calendar) -> list[dict[str, Any]]:
-    """Return the events that can be parsed. An object that cannot be parsed is logged and skipped, so that it does not hide
-    the others.
+    """Return the events in these calendar objects that can be parsed. An object that cannot be parsed is logged and
+    skipped, so that it does not hide the others.
     """
     found = []
     for item in items:

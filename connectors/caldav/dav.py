@@ -41,7 +41,7 @@ class Calendar(NamedTuple):
 
 
 class Item(NamedTuple):
-    """A calendar object on the server."""
+    """A calendar object (such as an event) on the server."""
 
     href: str
     etag: str | None
@@ -66,7 +66,9 @@ class Account:
         return sorted(set(found), key=lambda calendar: (calendar.name.lower(), calendar.href))
 
     def query(self, calendar: Calendar, start: datetime, end: datetime) -> list[Item]:
-        """Return the objects with an event between `start` and `end`. Recurrences are expanded if the server supports that."""
+        """Return the calendar objects with an event between `start` and `end`. Recurrences are expanded if the server
+        supports that.
+        """
         span = f'start="{_stamp(start)}" end="{_stamp(end)}"'
         return self._report(
             calendar,
@@ -75,18 +77,18 @@ class Account:
         )
 
     def find(self, calendar: Calendar, uid: str) -> list[Item]:
-        """Return the objects whose event has this UID."""
+        """Return the calendar objects whose event has this UID."""
         match = f'<C:text-match collation="i;octet">{_text(uid)}</C:text-match>'
         return self._report(calendar, "<C:calendar-data/>", f'<C:prop-filter name="UID">{match}</C:prop-filter>')
 
     def create(self, href: str, data: bytes) -> None:
-        """Store a new object. Raises ExternalApiError if the object exists already."""
+        """Store a new calendar object. Raises ExternalApiError if the object exists already."""
         headers = [("Content-Type", "text/calendar; charset=utf-8"), ("If-None-Match", "*")]
         with self._send("PUT", href, headers, data) as answer:
             _check(answer, "store the event", {200, 201, 204})
 
     def delete(self, item: Item) -> bool:
-        """Remove an object unless it has changed since it was fetched. Return False if the object does not exist."""
+        """Remove a calendar object unless it has changed since it was fetched. Return False if the object does not exist."""
         headers = [("If-Match", item.etag)] if item.etag else []
         with self._send("DELETE", item.href, headers) as answer:
             _check(answer, "delete the event", {200, 202, 204, 404})
@@ -196,18 +198,18 @@ class _Element:
     text: str = ""
 
     def find(self, name: str) -> _Element | None:
-        """Return the first child of this name, or None."""
+        """Return the first child element of this name, or None."""
         return next((child for child in self.children if child.name == name), None)
 
 
 class _Answer(NamedTuple):
-    """A response in a multistatus, with the properties that the server reported."""
+    """The server's response about one object (in a WebDAV multistatus), with the properties that it reported."""
 
     href: str
     properties: dict[str, _Element]
 
     def text(self, name: str) -> str | None:
-        """Return the text of a property, or None if the property is absent or empty."""
+        """Return the text of the property `name`, or None if the property is absent or empty."""
         found = self.properties.get(name)
         return (found.text.strip() or None) if found else None
 
@@ -271,7 +273,9 @@ def _parsed(data: bytes) -> _Element:
 
 
 def _check(answer: http.Response, task: str, good: set[int]) -> None:
-    """Raise ExternalApiError unless the status is one of `good`. The error explains statuses that a person can fix."""
+    """Raise ExternalApiError (`cannot {task}: …`) unless the answer's status is one of `good`. The error explains
+    statuses that a person can fix.
+    """
     if answer.status in good:
         return
     why = _WORDS.get(answer.status, f"the server answered {answer.status}")

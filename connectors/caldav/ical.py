@@ -177,8 +177,8 @@ def _event(component: _Component, zones: dict[str | None, _Zone]) -> Event:
 
 
 def _end(component: _Component, start: Moment, start_property: _Property, zones: dict[str | None, _Zone]) -> Moment:
-    """Return DTEND, else DTSTART plus DURATION. Without either, a date lasts one day, and a time has no duration (RFC 5545
-    section 3.6.1).
+    """Return the end of an event: its DTEND, else DTSTART plus DURATION. Without either, a date lasts one day, and a
+    time has no duration (RFC 5545 section 3.6.1).
     """
     end = component.first("DTEND")
     if end is not None:
@@ -214,7 +214,7 @@ def _moment(found: _Property, zones: dict[str | None, _Zone]) -> tuple[Moment, s
 
 
 def _local(text: str) -> datetime:
-    """Return the wall clock time of a date-time value. A leap second becomes the second before it."""
+    """Return the wall clock time that the text of a date-time value states. A leap second becomes the second before it."""
     found = re.fullmatch(r"(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d)Z?", text.strip())
     if found is None:
         raise ICalError(f"time {text[:40]!r} cannot be read")
@@ -226,7 +226,7 @@ def _local(text: str) -> datetime:
 
 
 def _in_zone(local: datetime, found: _Property, zones: dict[str | None, _Zone]) -> tuple[datetime, str | None]:
-    """Return a wall clock time, with its zone's offset if the offset is known, and the zone's name."""
+    """Return the wall clock time `local`, with its zone's offset if the offset is known, and the zone's name."""
     if found.value.strip().endswith("Z"):
         return local.replace(tzinfo=UTC), None
     name = found.parameters.get("TZID")

@@ -357,7 +357,7 @@ def _made(
 
 
 def _blobs(objects: Objects, changes: list[dict[str, Any]]) -> tuple[list[Any], dict[tuple[bytes, ...], Change]]:
-    """Return the blobs of the files' new contents, and the tree's change for each path."""
+    """Return the blobs with the files' new contents, and the change to the commit's tree for each path."""
     if not 1 <= len(changes) <= MAX_CHANGES:
         raise BadInput(f"changes has {len(changes)} files; 1 to {MAX_CHANGES} are pushed at once", argument="changes")
     blobs: dict[bytes, Any] = {}
@@ -390,7 +390,7 @@ def _file_change(raw: dict[str, Any]) -> FileChange:
 
 
 def _data_of(change: FileChange) -> bytes | None:
-    """Return the new content of a file, or None if the file is deleted."""
+    """Return the new content of the changed file, or None if the file is deleted."""
     if (change.text is not None) + (change.base64 is not None) + change.delete != 1:
         words = f"{change.path[:200]!a} has not exactly one of text, base64 and delete"
         raise BadInput(words, argument="changes")
@@ -449,7 +449,9 @@ def _check_trees(objects: Objects, ids: list[bytes]) -> None:
 
 
 def _lost(plan: Planned, expected: str | None) -> str:
-    """Return the commits of the branch that would be replaced, as lines. At most MAX_PREVIEWED of them are listed."""
+    """Return the commits that a forced push would remove from the branch, as lines. At most MAX_PREVIEWED of them are
+    listed.
+    """
     assert expected is not None
     source = plan.source
     source.fetch_commit(expected, depth=MAX_PREVIEWED, leave_out="tree:0")
@@ -481,8 +483,8 @@ def _decoded(text: str, argument: str) -> bytes:
 
 
 def _as_text(data: bytes, *, whole: bool) -> dict[str, Any]:
-    """Return bytes as `text` if they are UTF-8 without a null byte, else as `base64`. A piece may be cut back to its last
-    complete character.
+    """Return bytes of a file as `text` if they are UTF-8 without a null byte, else as `base64`. If they are not the
+    `whole` file, they may be cut back to the last complete character.
     """
     if not is_binary(data):
         for cut in range(1 if whole else 4):

@@ -51,8 +51,8 @@ def contents(changes: list[TreeChange]) -> list[bytes]:
 
 
 def compared(objects: Objects, changes: list[TreeChange], max_characters: int) -> dict[str, Any]:
-    """Return `files` with their `change`, `added` and `deleted` lines, the sums of both, and a `diff` of at most
-    `max_characters`.
+    """Return the comparison of these changed files: `files` with their `change`, `added` and `deleted` lines, the sums
+    of both, and a `diff` of at most `max_characters`.
     """
     files, texts, left = [], [], max_characters
     for change in changes[:MAX_LISTED]:
@@ -72,7 +72,7 @@ def compared(objects: Objects, changes: list[TreeChange], max_characters: int) -
 
 
 def stat_lines(found: dict[str, Any]) -> str:
-    """Return one line for each file, such as `M path: +3 -1`, and a line with the sum."""
+    """Return one line for each file in a comparison (`compared`), such as `M path: +3 -1`, and a line with the sum."""
     lines = [f"{_SIGNS[file['change']]} {file['path']}: {_counted(file)}" for file in found["files"]]
     count = found["files_in_all"]
     if more := count - len(found["files"]):

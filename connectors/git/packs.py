@@ -162,8 +162,9 @@ def check_pack(pack: bytes) -> frozenset[bytes]:
 
 
 def _entry(view: memoryview, at: int, left: int, bases: set[bytes]) -> tuple[int, int]:
-    """Return the position of the next entry, and the number of bytes to which this entry unpacks. For a delta, that
-    includes the object made from it.
+    """Check the entry of a pack that begins at `at`, and return the position of the next entry, and the number of bytes
+    to which this entry unpacks. For a delta, that includes the object made from it. Raises TooLarge if they are more
+    than `left`.
     """
     kind, size, at = _entry_head(view, at)
     if kind == _REF_DELTA:
@@ -203,8 +204,8 @@ def _entry_head(view: memoryview, at: int) -> tuple[int, int, int]:
 
 
 def _inflated(view: memoryview, at: int, size: int) -> tuple[int, bytes]:
-    """Return the position after a zlib stream, and its first unpacked bytes, which contain the sizes of a delta. The
-    stream must unpack to `size` bytes.
+    """Return the position after the zlib stream that begins at `at`, and its first unpacked bytes, which contain the
+    sizes of a delta. The stream must unpack to `size` bytes.
     """
     stream, got, start = zlib.decompressobj(), 0, b""
     while not stream.eof:
@@ -226,7 +227,7 @@ def _inflated(view: memoryview, at: int, size: int) -> tuple[int, bytes]:
 
 
 def _number(data: bytes, at: int) -> tuple[int, int]:
-    """Return a number in a delta's header (seven bits in each byte), and the position after it."""
+    """Return the number in a delta's header (seven bits in each byte) that begins at `at`, and the position after it."""
     value = shift = 0
     while True:
         byte = _byte(data, at)

@@ -60,7 +60,7 @@ logging.getLogger("dulwich").setLevel(logging.ERROR)  # no warnings: a server's 
 
 
 class TooLarge(ConnectorError):
-    """The data is larger than this connector can store in memory."""
+    """Error: the data is larger than this connector can store in memory."""
 
     def __init__(self, what: str, limit: str, fix: str) -> None:
         super().__init__("external_api_error", f"too large: {what}, and at most {limit} fit; {fix}")
@@ -191,8 +191,8 @@ def is_id(text: str) -> bool:
 
 @contextmanager
 def said() -> Iterator[None]:
-    """Turn errors of dulwich in the block into failures with a message. Errors of the stream and of this connector are
-    raised unchanged.
+    """Turn errors of dulwich in the block into failures with a message. Errors of the host's stream and of this
+    connector are raised unchanged.
 
     If the remote command failed, its error output is the message, because git reports there that a repository does not exist.
     """
@@ -262,7 +262,7 @@ class _Vendor(SSHVendor):
 
 
 class _Wire:
-    """A stream with the interface that dulwich needs. It raises TooLarge after `limit_bytes`."""
+    """A stream of the host with the interface that dulwich needs. Reading raises TooLarge after `limit_bytes`."""
 
     def __init__(self, stream: tcp.Stream, limit_bytes: int) -> None:
         self._stream: Final = stream

@@ -101,7 +101,9 @@ class Repository:
         self.objects.add_pack(found.pack)
 
     def _search(self, sha: bytes, leave_out: str | None) -> None:
-        """Search for a commit in the latest history of all branches. Raises ExternalApiError if the commit is not found."""
+        """Search for the commit `sha` in the latest history of all branches. Raises ExternalApiError if the commit is
+        not found.
+        """
 
         def heads(refs: dict[bytes, bytes]) -> list[bytes]:
             return [tip for name, tip in refs.items() if name.startswith(b"refs/heads/")]

@@ -124,7 +124,9 @@ def _changed(
     path: tuple[bytes, ...],
     made: list[Any],
 ) -> bytes | None:
-    """Apply the changes to one folder. Return the id of its new tree, or None if the folder is empty."""
+    """Apply the changes to the folder at `path`. Return the id of its new tree, or None if the folder is empty. New
+    trees are added to `made`.
+    """
     tree = Tree()
     for entry in objects.tree(sha).iteritems() if sha is not None else ():
         tree.add(entry.path, entry.mode or 0, entry.sha or b"")  # type: ignore[arg-type]

@@ -63,7 +63,7 @@ _SENT: Final = email.policy.SMTP.clone(cte_type="7bit")
 
 
 class Parent(NamedTuple):
-    """The message that a reply answers, as far as it determines the reply's thread."""
+    """The message that a reply answers, as far as it determines the reply's mail thread."""
 
     thread_id: str
     references: tuple[str, ...]

@@ -44,7 +44,7 @@ Values = list[Any]
 
 
 class AnswerError(Exception):
-    """An IMAP server's answer does not follow the protocol, or exceeds a bound."""
+    """Error: an IMAP server's answer does not follow the protocol, or exceeds a bound."""
 
 
 # Values
@@ -95,7 +95,7 @@ def _tokens(pieces: Iterable[Any]) -> Iterator[tuple[str, bytes]]:
 
 
 class Fetched(NamedTuple):
-    """The data of one message in a FETCH answer: items by their names in upper case."""
+    """The data of one message in a FETCH answer: its data items by their names in upper case."""
 
     items: dict[str, Any]
 
@@ -241,8 +241,8 @@ def _word(value: Any) -> str:
 
 
 def _disposition(node: Values) -> tuple[str, dict[str, str]]:
-    """Return a part's disposition and its parameters, from the list like `(attachment (filename …))` in its
-    BODYSTRUCTURE. It is recognised by its first word.
+    """Return a part's disposition and its parameters, from the list like `(attachment (filename …))` in the part's
+    BODYSTRUCTURE. The list is recognised by its first word.
     """
     for field in node[7:]:
         if isinstance(field, list) and len(field) == 2 and isinstance(field[0], bytes):
@@ -253,8 +253,8 @@ def _disposition(node: Values) -> tuple[str, dict[str, str]]:
 
 
 def _parameters(node: Any) -> dict[str, str]:
-    """Return a part's MIME parameters by name. RFC 2231's continuations are joined, and RFC 2047's encoded words, which
-    programs use too, are decoded.
+    """Return a part's MIME parameters by name. RFC 2231's continuations are joined, and encoded words (RFC 2047), which
+    some programs use in parameters, are decoded.
     """
     if not isinstance(node, list):
         return {}

@@ -94,7 +94,9 @@ class Criteria(NamedTuple):
     unread: bool | None = None
 
     def in_ascii(self) -> list[str]:
-        """Return the search keys whose values need no charset. Raises BadInput for values that are not valid."""
+        """Return the criteria as IMAP search keys, but only those whose values need no charset. Raises BadInput for
+        values that are not valid.
+        """
         words = [piece for key, value in self._texts() if value.isascii() for piece in (key, _quoted(value))]
         dates = (("SINCE", self.since), ("BEFORE", self.before))
         words += [
@@ -105,8 +107,8 @@ class Criteria(NamedTuple):
         return words
 
     def beyond_ascii(self) -> list[tuple[str, bytes]]:
-        """Return the search keys with values that are not ASCII, as UTF-8. Each needs a search of its own, because
-        imaplib can send only one literal with a command.
+        """Return the criteria whose values are not ASCII as IMAP search keys, with the values in UTF-8. Each needs a
+        search of its own, because imaplib can send only one literal with a command.
         """
         return [(key, value.encode()) for key, value in self._texts() if not value.isascii()]
 
@@ -179,7 +181,7 @@ class Opened:
         self._listed: list[Listed] | None = None
 
     def can(self, capability: str) -> bool:
-        """Return whether the server announced this capability after the login."""
+        """Return whether the server announced this IMAP capability after the login."""
         return capability in self._capabilities
 
     def folders(self) -> list[Listed]:
@@ -277,7 +279,9 @@ class Folder:
         return str(MessageId(self.name, self.validity, uid))
 
     def search(self, criteria: Criteria, before_uid: int | None) -> Iterator[list[int]]:
-        """Yield the matching UIDs below `before_uid`, newest first, in one list per window of MAX_WINDOW messages."""
+        """Yield the UIDs of messages that match the criteria, below `before_uid`, newest first, in one list per window
+        of MAX_WINDOW messages.
+        """
         words = [*criteria.in_ascii(), *(() if before_uid is None else ("UID", f"1:{before_uid - 1}"))]
         literals = criteria.beyond_ascii()
         if before_uid == 1:

@@ -156,7 +156,7 @@ def attachments_of(structure: Part | Group) -> list[Part]:
 
 
 def said(folder: Folder, uid: int, structure: Part | Group) -> Said:
-    """Fetch the text of a message."""
+    """Fetch the text of a message, and return it with facts about it."""
     chosen = _texts(structure)
     texts, damage, is_cut = [], [], len(chosen) > MAX_TEXT_PARTS
     for part in chosen[:MAX_TEXT_PARTS]:
@@ -206,7 +206,7 @@ def _text_of(data: bytes, part: Part) -> Texts:
 
 
 def content(data: bytes, part: Part) -> bytes:
-    """Decode a part's transfer encoding. If the data are cut or invalid, decode as much as possible."""
+    """Decode the transfer encoding of a part's bytes. If the bytes are cut or invalid, decode as much as possible."""
     if part.encoding == "base64":
         return data if _is_plain(data, part) else b"".join(map(_from_base64, re.split(rb"=+", _letters(data))))
     return quopri.decodestring(data) if part.encoding == "quoted-printable" else data
@@ -288,8 +288,8 @@ def _where(group: Group) -> str:
 
 
 def _without_end(folder: Folder, uid: int, structure: Part | Group, found: Fetched) -> list[str]:
-    """Return a one-item list that describes the damage if the message ends before its last boundary, as a truncated message
-    does; else an empty list.
+    """Return a list with one description of damage if the message ends before its last MIME boundary, as a truncated
+    message does; else an empty list.
     """
     if isinstance(structure, Part) or not structure.boundary or structure.is_empty:
         return []

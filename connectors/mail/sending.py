@@ -32,7 +32,9 @@ _MAX_WORDS: Final = 200
 
 
 class Checked(NamedTuple):
-    """The SMTP server's answer to an envelope: the accepted and the refused recipients, or a refusal of the whole message."""
+    """The SMTP server's answer to the envelope of a message: the accepted and the refused recipients, or a refusal of
+    the whole message.
+    """
 
     accepted: list[str]
     refused: dict[str, str]

@@ -40,7 +40,9 @@ class Result(NamedTuple):
 
 
 class DatabaseError(Exception):
-    """The server refused a statement. `sqlstate` is its code of five characters; `message` and `hint` are the server's words."""
+    """Error: the server refused a statement. `sqlstate` is its code of five characters; `message` and `hint` are the
+    server's words.
+    """
 
     def __init__(self, sqlstate: str, message: str, hint: str) -> None:
         super().__init__(message)
@@ -97,7 +99,9 @@ class Session:
         return self._result(0).tag
 
     def _result(self, max_rows: int) -> Result:
-        """Read as many rows of the result as fit. Raises BadInput if not even the first row fits."""
+        """Read the result of a statement, with as many rows as fit into MAX_BYTES. Raises BadInput if not even the
+        first row fits.
+        """
         columns: list[Column] = []
         rows: list[list[str | None]] = []
         tag, is_cut, size, names = "", False, 0, 0

@@ -95,7 +95,8 @@ def ask(
     *,
     needs: str,
 ) -> http.Response:
-    """Send a request and return S3's answer if its status is below 300. `needs` is the permission that the request requires.
+    """Send a request to S3 and return the answer if its status is below 300. `needs` is the permission that the request
+    requires.
 
     Raises ConnectorError for any other status, with a message that begins `cannot {task}: …`.
     """
@@ -204,7 +205,9 @@ _OTHERS: Final = {
 
 
 def _in_words(answered: int, said: _Said, needs: str) -> str:
-    """Return an explanation of a refusal and, if known, how to fix it."""
+    """Return an explanation of S3's refusal with the status `answered` and the error `said` and, if known, how to fix
+    it. `needs` is the permission that the request requires.
+    """
     if said.code in _OTHER_REGION or 300 <= answered < 400:
         where = "another region" if said.region is None else f"the region {said.region}"
         fix = "build it with that as --region and for the host there, and install it"

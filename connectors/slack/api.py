@@ -173,7 +173,9 @@ def _refusal(answer: http.Response, task: str, verdict: _Verdict) -> ConnectorEr
 
 
 def _in_words(answered: int, reason: str) -> tuple[int, str]:
-    """Return the HTTP status for the host to act on, and an explanation, for Slack's error code `reason`."""
+    """Return the HTTP status on which the host acts, and an explanation, for Slack's error code `reason` in an answer
+    with the status `answered`.
+    """
     if reason in _TOKEN:
         return 401, f"Slack does not accept the token: {_MEND}"
     if reason in _RATE:

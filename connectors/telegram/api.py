@@ -169,8 +169,8 @@ def _mistake(description: str) -> _Mistake | None:
 
 
 def _in_words(code: int, description: str) -> tuple[int, str]:
-    """Return the HTTP status for the host to act on, and an explanation, for an error of Telegram. Telegram answers 404
-    to a malformed token, as it does to a wrong path.
+    """Return the HTTP status on which the host acts, and an explanation, for an error of Telegram with this code and
+    description. Telegram answers 404 to a malformed token, as it does to a wrong path.
     """
     if code in (401, 404):
         return 401, f"Telegram does not accept the bot's token: the binding has a wrong or revoked one; {_MEND}"

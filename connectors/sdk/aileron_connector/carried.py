@@ -100,7 +100,7 @@ def read_json(data: bytes, kind: Any = Any) -> Any:
 
 
 class Carried(NamedTuple):
-    """A value that a frame can carry, and the changes that were made so that it fits."""
+    """A value that a frame can carry, and the changes that were made to the original value so that it fits."""
 
     value: Any
     changes: list[str]

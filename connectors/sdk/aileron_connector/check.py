@@ -136,7 +136,9 @@ class Schemas:
 
 
 class Problem(NamedTuple):
-    """A validation error: the path of the invalid value, and the violated rule. As text: `.items[3].state is not a string`."""
+    """An error of a value against a schema: the path of the invalid value, and the violated rule. As text:
+    `.items[3].state is not a string`.
+    """
 
     path: tuple[str | int, ...]
     words: str
@@ -149,11 +151,13 @@ class Problem(NamedTuple):
 
     @property
     def place(self) -> str:
-        """The path of the value as text; empty for the checked value itself."""
+        """Path of the invalid value as text; empty for the checked value itself."""
         return place_of(self.path)
 
     def below(self, step: str | int) -> Problem:
-        """Return this problem for the containing value: its path begins with `step`, a property's name or an index."""
+        """Return this problem as seen from the containing value: the path begins with `step`, a property's name or an
+        index.
+        """
         return self._replace(path=(step, *self.path))
 
     def __str__(self) -> str:
@@ -199,7 +203,7 @@ class _Check:
         self._left = MAX_CHECKS
 
     def spend(self, checks: int) -> None:
-        """Count this number of checks. Raises _TooMuchError if there are more than MAX_CHECKS in all."""
+        """Count this number of further checks. Raises _TooMuchError if there are more than MAX_CHECKS in all."""
         self._left -= checks
         if self._left < 0:
             raise _TooMuchError(f"takes more than {MAX_CHECKS} checks")
@@ -467,7 +471,8 @@ def _not(check: _Check, value: Any, schema: Schema, depth: int) -> Problem | Non
 
 
 def _furthest(problems: list[Problem]) -> Problem:
-    """Return one of the problems of several alternatives: that of the alternative that was probably meant.
+    """Return one of the problems that a value has with several alternatives of a schema: that of the alternative that
+    was probably meant.
 
     An alternative was not meant if its type, or the property that distinguishes alternatives, does not match. Of the
     others, the one that fails at the deepest level was.

@@ -105,7 +105,7 @@ class Styles:
 
 
 def look_of(tag: str, attributes: Mapping[str, str], sheet: Styles, around: Look) -> Look:
-    """Return the computed style of an element in a parent with the style `around`."""
+    """Return the computed style of an element whose parent has the style `around`."""
     names = {tag, *(f".{name.lower()}" for name in attributes.get("class", "").split())}
     if attributes.get("id"):
         names.add(f"#{attributes['id'].strip().lower()}")

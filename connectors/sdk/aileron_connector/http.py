@@ -168,7 +168,7 @@ class Response:
         return self.decoded(self.read(limit_bytes))
 
     def decoded(self, data: bytes) -> str:
-        """Decode a part of the body in the charset that `text` uses."""
+        """Decode `data`, a part of the body, in the charset that the response's header names, else as UTF-8."""
         content_type = self.headers.get("content-type", "") or ""
         charset = content_type.lower().partition("charset=")[2].partition(";")[0].strip(' "') or "utf-8"
         try:
@@ -243,8 +243,8 @@ def _answer(conversation: loop.Conversation, request_id: int, what: str, give_up
 
 
 def _upload(conversation: loop.Conversation, request_id: int, body: Iterable[bytes]) -> None:
-    """Send all pieces of `body`. If the service responds before the end, the rest is not sent. If `body` raises, the
-    request is cancelled.
+    """Send all pieces of a request's `body`. If the service responds before the end, the rest is not sent. If `body`
+    raises, the request is cancelled.
     """
     try:
         for piece in body:

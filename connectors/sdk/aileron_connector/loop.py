@@ -82,7 +82,7 @@ class HostGoneError(BaseException):
 
 
 class Conversation:
-    """The connector's end of one invocation. It sends frames to the host, and keeps the host's frames until they are read."""
+    """The connector's end of one invocation. It sends frames to the host, and stores the host's frames until they are read."""
 
     def __init__(self, fd_in: int, fd_out: int) -> None:
         os.set_blocking(fd_out, False)  # only our end of the pipe: the host's end is another file description
@@ -363,7 +363,9 @@ def serve(fd_in: int, fd_out: int) -> None:
 
 
 def _answer(invoke: Invoke) -> Result | Failed:
-    """Run the operation. Return its output, or the failure that it ended with, as a message that fits into a frame."""
+    """Run the operation that the host invoked. Return its output, or the failure that it ended with, as a message that
+    fits into a frame.
+    """
     if invoke.protocol != PROTOCOL_VERSION:
         return _failed(
             "connector_runtime_error",
@@ -482,7 +484,7 @@ _STARTS_PROCESSES: Final = frozenset({"fork", "forkpty", "posix_spawn", "posix_s
 
 
 def _was_starting_a_process(error: OSError) -> bool:
-    """Return whether the function that raised the error starts processes: with subprocess, or with os.fork, as
+    """Return whether the function that raised the error starts processes: with subprocess, or with os.fork as
     multiprocessing does.
     """
     last = None

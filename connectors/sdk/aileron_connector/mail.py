@@ -105,7 +105,7 @@ def addresses(value: str | list[str] | None, argument: str, *, utf8: bool = Fals
 
 
 def _split(text: str, argument: str) -> list[str]:
-    """Split at commas that are not in quotes. Empty parts are dropped."""
+    """Split a list of addresses at commas that are not in quotes. Empty parts are dropped."""
     check_line(text, argument)
     if len(text) > MAX_FIELD_CHARACTERS:
         raise BadInput(f"{argument} has more than {MAX_FIELD_CHARACTERS} characters", argument=argument)
@@ -169,7 +169,9 @@ def _mailbox(address: Address, indent: int) -> str:
 
 
 def _words(text: str, indent: int) -> str:
-    """Fold `text`. ASCII without `=?` is kept as it is; other text becomes encoded words (RFC 2047)."""
+    """Fold `text` into the lines of a header field. ASCII without `=?` is kept as it is; other text becomes encoded
+    words (RFC 2047).
+    """
     charset = "us-ascii" if text.isascii() and "=?" not in text else "utf-8"
     return Header(text, charset, maxlinelen=_LINE, header_name="x" * (indent - 2)).encode(linesep=_CRLF)
 

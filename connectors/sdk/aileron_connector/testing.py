@@ -96,8 +96,8 @@ class Reply:
 
 
 class Unreachable(Exception):
-    """The service cannot be reached. Raise this in an `answer` function, or list it as a reply, to give the operation a
-    `network_error`.
+    """Error: the service cannot be reached. Raise this in an `answer` function, or list it as a reply, to give the
+    operation a `network_error`.
     """
 
 
@@ -217,7 +217,7 @@ class _Replies:
         self.problem: str | None = None
 
     def to(self, request: Request) -> Reply:
-        """Return the next reply, or the result of the author's function."""
+        """Return the reply to this request: the next in the test's list, or the result of the test's function."""
         if callable(self._answer):
             return self._answer(request)
         if self._used >= len(self._answer):
@@ -230,7 +230,7 @@ class _Replies:
         return reply
 
     def check_used(self) -> None:
-        """Raise AssertionError if the number of replies does not match the requests."""
+        """Raise AssertionError if the test listed more or fewer replies than there were requests."""
         if self.problem is None and not callable(self._answer) and self._used < len(self._answer):
             self.problem = f"{self._used} requests were made, but there are {len(self._answer)} replies"
         if self.problem is not None:
@@ -269,7 +269,7 @@ class _Host:
             os.close(self._in)
 
     def done(self) -> Done:
-        """Return the result. If the author's `answer` raised an exception, raise that exception."""
+        """Return the result of the operation. If the test's `answer` raised an exception, raise that exception."""
         if self._error is not None:
             raise self._error
         if self._answer is None:

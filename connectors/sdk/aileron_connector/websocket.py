@@ -173,7 +173,7 @@ class WebSocket:
                 return message
 
     def take(self, frame: Frame) -> str | bytes | None:
-        """Process a frame and return the message that it completes, or None. Raises the errors of `recv`."""
+        """Process a frame of this WebSocket and return the message that it completes, or None. Raises the errors of `recv`."""
         message, data = frame
         if isinstance(message, RefusedFrame):
             self._forget(Closed(None, message.error.message))
@@ -256,7 +256,9 @@ class WebSocket:
 def _refused(
     conversation: loop.Conversation, request_id: int, url: str, head: HttpHead, timeout_s: float | None
 ) -> Exception:
-    """Return the exception for an answer that opens no WebSocket. Reads its body, which the host limits to about 64 KiB."""
+    """Return the exception for the service's answer to a handshake that opens no WebSocket. Reads the answer's body,
+    which the host limits to about 64 KiB.
+    """
     pieces = []
     while True:
         message, piece = conversation.next_answer(request_id, timeout_s)

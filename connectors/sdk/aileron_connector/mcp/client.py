@@ -116,7 +116,7 @@ class Fields(Protocol):
     """Header fields of an HTTP answer."""
 
     def get(self, name: str, default: str | None = None) -> str | None:
-        """Return the first value of the header `name`, in any case, or `default`."""
+        """Return the first value of the header `name`, ignoring case, or `default` if there is none."""
 
 
 class Answer(Protocol):
@@ -142,8 +142,8 @@ class Answer(Protocol):
 
 
 class Wire(Protocol):
-    """A function that sends requests to the server. After `give_up_at`, it raises TimeoutError, and so does reading the
-    answer.
+    """A function that sends requests to the MCP server. After `give_up_at`, it raises TimeoutError, and so does reading
+    the answer.
     """
 
     def __call__(self, method: str, headers: Pairs, body: bytes | None, give_up_at: float | None) -> Answer:
@@ -167,7 +167,9 @@ class RpcFailure(ExternalApiError):
 
     @property
     def is_about_revision(self) -> bool:
-        """True if the refusal may mean that the server speaks the other variant of the protocol (with or without sessions)."""
+        """True if the refusal may mean that the server speaks the other variant of the protocol (with sessions instead
+        of without, or the reverse).
+        """
         return self.code == UNSUPPORTED_VERSION or self.status in (400, 404, 405, 406)
 
     @property
@@ -313,8 +315,8 @@ class Client:
             return self._ask("tools/list", params)
 
     def call(self, name: str, arguments: JSONObject, headers: Pairs = ()) -> JSONObject:
-        """Call a tool and return its result unchanged. `headers` repeat arguments in header fields; only the revision
-        without sessions has them.
+        """Call a tool of the server and return its result unchanged. `headers` repeat arguments in header fields; only
+        the revision without sessions has them.
         """
         params = {"name": name, "arguments": arguments, "_meta": {"progressToken": self._number + 1}}
         more = [("Mcp-Name", value_of(name)), *headers] if self.protocol == MODERN else []
@@ -341,8 +343,8 @@ class Client:
     # Requests
 
     def _ask(self, method: str, params: Mapping[str, object], headers: Pairs = ()) -> JSONObject:
-        """Send a request and return its result. If the answer is late, a tool call raises TimeoutError, and any other
-        request ConnectorError.
+        """Send a JSON-RPC request and return its result. If the answer is late, a tool call raises TimeoutError, and
+        any other request ConnectorError.
         """
         self._number += 1
         if self.protocol == MODERN:
@@ -385,7 +387,7 @@ class Client:
         return found
 
     def _tell(self, body: bytes, give_up_at: float | None = None) -> None:
-        """Send a notification, which gets no answer."""
+        """Send a JSON-RPC notification, which gets no answer."""
         try:
             answer = self._wire("POST", self._headers(), body, give_up_at or self._give_up_at)
         except TimeoutError:
@@ -439,8 +441,8 @@ class Client:
         raise ExternalApiError(f"the stream ended before {method} was answered")
 
     def _own(self, message: Message, method: str) -> Message:
-        """Return `message` if it is the result of our request. Raises RpcFailure if it is an error, ExternalApiError if
-        it is no answer to our request.
+        """Return `message` if it is the result of this client's latest request. Raises RpcFailure if it is an error,
+        ExternalApiError if it is no answer to that request.
         """
         if not message.is_answer or (message.id is not None and message.id != self._number):
             raise ExternalApiError(f"the server answered {method} with a message that is no answer to it")
@@ -457,8 +459,8 @@ class Client:
             self._progressed(message.params)
 
     def _refuse(self, message: Message) -> None:
-        """Refuse the server's request, or answer a `ping`. In the revision without sessions no answer is possible, so the
-        request raises an error.
+        """Refuse a request of the server to this client, or answer a `ping`. In the revision without sessions no answer
+        is possible, so the request raises an error.
         """
         if self.protocol == MODERN or message.id is None:
             raise ExternalApiError("the server asked something of its client, which this revision does not have")
@@ -502,8 +504,8 @@ def _kind(answer: Answer) -> str:
 
 
 def _session_of(answer: Answer) -> str:
-    """Return the session's id from a header field; empty if there is none. Raises ExternalApiError if the id is too
-    long, or is not visible ASCII, which the specification requires: it could not be sent back.
+    """Return the session's id from a header field of the answer; empty if there is none. Raises ExternalApiError if the
+    id is too long, or is not visible ASCII, which the specification requires: it could not be sent back.
     """
     session = answer.headers.get("mcp-session-id", "") or ""
     if len(session) > _MAX_SESSION or not all("\x21" <= char <= "\x7e" for char in session):

@@ -31,7 +31,9 @@ _MAX_DEPTH: Final = 24
 
 
 class Difference(NamedTuple):
-    """A value that differs: its place, and both sides as JSON. A side that lacks the value is empty."""
+    """A value that differs between two descriptions of a tool: its place, and both sides as JSON. A side that lacks the
+    value is empty.
+    """
 
     place: str
     before: str

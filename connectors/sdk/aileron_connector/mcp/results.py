@@ -91,8 +91,8 @@ def _structured(value: Any, rest: list[JSONObject], misfits: list[str]) -> Any:
 
 
 def _marked(value: Any, misfits: list[str]) -> Any:
-    """Return the output, changed so that it fits into one frame. Under `does_not_fit` it lists what does not fit the
-    schema, and what was changed.
+    """Return the output `value`, changed so that it fits into one frame. Its key `does_not_fit` lists `misfits`, the
+    parts that do not fit the schema, and the parts that were changed.
     """
     told = carried(value)
     return _fitted(marked(told.value, [*misfits, *told.changes]))
@@ -167,7 +167,9 @@ def _fitted(told: Any) -> Any:
 
 
 def _cut(told: Any) -> Any:
-    """Return the beginning of an output that is too large, as text: of its `text` if it has nothing else, or else of its JSON."""
+    """Return the beginning of the output `told`, which is too large, as text: of its `text` if it has nothing else, or
+    else of its JSON.
+    """
     is_text = isinstance(told, dict) and isinstance(told.get("text"), str) and told.keys() <= {"text", MARK}
     text = told["text"] if is_text else msgspec.json.encode(told).decode()
     kept = text.encode("utf-8", "replace")[:_MAX_TEXT_BYTES].decode("utf-8", "ignore")

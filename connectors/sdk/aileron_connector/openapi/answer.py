@@ -170,7 +170,7 @@ def _clean(text: str) -> str:
 
 
 class _Body:
-    """A successful answer with a body, which `output` converts."""
+    """A successful answer of the service with a body, which `output` converts."""
 
     def __init__(self, answer: http.Response, asked: Asked, schemas: Schemas, data: bytes) -> None:
         self._answer: Final = answer
@@ -234,8 +234,8 @@ class _Body:
         }
 
     def _listed(self, value: Any, misfits: list[str]) -> Any:
-        """Convert JSON with a list to an output. Members of the list keep only the chosen fields. `next` and
-        `does_not_fit` are added.
+        """Convert the JSON of an answer with a list to an output. Members of the list keep only the chosen fields. The
+        keys `next` (the next page) and `does_not_fit` (`misfits`) are added.
         """
         if not isinstance(value, dict | list):
             return self._fitted(marked(value, misfits), None)
@@ -279,8 +279,8 @@ class _Body:
         return page_in(link, value, self._asked.arguments, self._asked.endpoint, self._schemas)
 
     def _fitted(self, told: Any, keys: list[str] | None) -> Any:
-        """Fit the output into one frame by leaving out members at the end of its list. If that does not help, return
-        the output of `_cut`, or raise its ConnectorError.
+        """Fit the output `told` into one frame by leaving out members at the end of its list, which is at the path
+        `keys`. If that does not help, return the output of `_cut`, or raise its ConnectorError.
         """
         if self._fits(told):
             return told
@@ -302,8 +302,8 @@ class _Body:
         return told
 
     def _cut(self) -> Any:
-        """Return the start of JSON that no frame can hold, as text. Raises ConnectorError if the request only reads, and so
-        can be repeated.
+        """Return the start of the answer's JSON, which no frame can hold, as text. Raises ConnectorError if the request
+        only reads, and so can be repeated.
         """
         words = f"an answer of {len(self._data)} bytes, which is more than can be returned"
         if self._asked.endpoint.method in _READING:
@@ -331,8 +331,8 @@ _MAX_TEXT_BYTES: Final = MAX_BODY_BYTES - (4 << 10)
 
 
 def _declared(endpoint: Endpoint, status: int) -> Response:
-    """Return the response that the document describes for a status. If it describes one for success, `default` is only
-    used for errors.
+    """Return the response that the document describes for a status. If the document describes one for success,
+    `default` is only used for errors.
     """
     responses = endpoint.operation.responses
     default = "" if any(name[:1] == "2" for name in responses) else "default"
@@ -359,7 +359,7 @@ def _chosen_media(content: Mapping[str, Media], content_type: str) -> tuple[str,
 
 
 def _free(told: Mapping[str, JSON], name: str) -> str:
-    """Return `name`, prefixed if necessary so that the answer has no such key."""
+    """Return `name`, prefixed if necessary so that the output `told` has no such key."""
     while name in told:
         name = f"aileron_{name}"
     return name

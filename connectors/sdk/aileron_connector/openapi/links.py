@@ -67,7 +67,7 @@ def targets(header: str, relation: str) -> list[str]:
 
 
 def _relations(header: str, at: int) -> tuple[list[str], int]:
-    """Return the relations of a link whose parameters begin at `at`, and the position after the parameters."""
+    """Return the relations (`rel`) of a link whose parameters begin at `at`, and the position after the parameters."""
     relations: list[str] | None = None
     while (found := _PARAMETER.match(header, at) or _EMPTY.match(header, at)) is not None:
         at = found.end()
@@ -133,7 +133,9 @@ def _is_same_path(path: str, sent: str, endpoint: Endpoint) -> bool:
 
 
 def _changed(sent: str, linked: str) -> dict[str, list[str]]:
-    """Return the parameters of the link's query that are new, or whose values differ from the request's."""
+    """Return the parameters of a link's query (`linked`) that the request's query (`sent`) does not have, or has with
+    other values.
+    """
     before, after = _by_name(sent), _by_name(linked)
     return {name: values for name, values in after.items() if before.get(name) != values}
 

@@ -30,8 +30,8 @@ def list_at(answer: Any, keys: list[str]) -> list[JSON] | None:
 
 
 def chosen(members: list[JSON], fields: list[str]) -> list[JSON]:
-    """Return the members reduced to these fields, such as `user.login`, which keep their place in the structure. If a
-    field's path contains a list, each member of that list is reduced.
+    """Return the members of a list reduced to these fields, such as `user.login`, which keep their place in the
+    structure. If a field's path contains a list, each member of that list is reduced.
     """
     tree: _Tree = {}
     for name in fields:

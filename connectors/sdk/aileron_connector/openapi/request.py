@@ -190,7 +190,7 @@ def _expanded(parameter: Parameter, value: Any) -> str:
 
 
 def _texts(value: Any) -> list[str]:
-    """Return every text in an argument, including the texts of its members."""
+    """Return every text in an argument's value, including the texts of its members."""
     if isinstance(value, dict):
         return [text for key, member in value.items() for text in (key, *_texts(member))]
     if isinstance(value, list):
@@ -300,7 +300,7 @@ def _of_argument(problem: Problem, arguments: Mapping[str, str]) -> BadInput:
 
 
 class _Names(NamedTuple):
-    """The argument name for each property of a body."""
+    """The names of the arguments from which the properties of a body are made."""
 
     argument: str
     arguments: Mapping[str, str]

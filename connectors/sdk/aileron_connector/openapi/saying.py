@@ -99,7 +99,7 @@ def _problem_words(value: Any) -> list[str]:
 
 
 def _words(value: Any, levels: int) -> Iterator[str]:
-    """Yield the error messages in an answer's JSON, the most important first."""
+    """Yield the error messages in an answer's JSON, down to `levels` levels, the most important first."""
     if isinstance(value, str):
         if value.strip():
             yield value.strip()

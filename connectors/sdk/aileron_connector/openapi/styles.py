@@ -105,8 +105,8 @@ def _matrix(name: str, value: Any, explode: bool, write: Callable[[str], str]) -
 
 
 def _pieces(value: Any, explode: bool, write: Callable[[str], str]) -> list[str] | None:
-    """Return the parts of a value, which the caller joins with the style's delimiter; None for null, an empty list or
-    an empty object.
+    """Return the parts of a value as `write` writes them, which the caller joins with the style's delimiter; None for
+    null, an empty list or an empty object.
     """
     if isinstance(value, dict):
         pairs = [(write(name), write(scalar(member))) for name, member in value.items() if member is not None]
@@ -142,7 +142,9 @@ _DELIMITERS: Final[dict[str, str]] = {"spaceDelimited": "%20", "pipeDelimited": 
 
 
 def _deep(name: str, value: Any, table: list[str]) -> list[Pair]:
-    """Return pairs `name[key]=…`, with as many keys as the value has levels: at most 64, because it came in a frame."""
+    """Return the pairs of a value in the style `deepObject`, `name[key]=…`, with as many keys as the value has levels:
+    at most 64, because it came in a frame.
+    """
     if isinstance(value, dict):
         return [pair for key, member in value.items() for pair in _deep(f"{name}[{key}]", member, table)]
     if isinstance(value, list):

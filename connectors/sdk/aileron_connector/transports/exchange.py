@@ -107,7 +107,9 @@ class Exchange:
         return message
 
     def take_piece(self, frame: Frame) -> bytes:
-        """Return the bytes, possibly none, of a frame after the head. Raises NetworkError or Refused if the body breaks off."""
+        """Return the bytes, possibly none, of a frame of the answer after its head. Raises NetworkError or Refused if
+        the body breaks off.
+        """
         message, piece = frame
         if isinstance(message, Refused):
             self.close()

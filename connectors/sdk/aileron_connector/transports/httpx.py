@@ -37,8 +37,8 @@ def change_httpx(library: ModuleType) -> None:
 
 
 def _change_class(library: ModuleType, kind: Any, handle: str, close: str, enter: str, leave: str) -> None:
-    """Replace the methods of a transport class, so that within an invocation the host sends its requests. Outside an
-    invocation, the original object is initialized and its original methods are called.
+    """Replace the methods of httpx's transport class `kind`, so that within an invocation the host sends its requests.
+    Outside an invocation, the original object is initialized and its original methods are called.
 
     The original object is initialized only then, because clients are often made when a module is loaded, before the
     invocation begins.
@@ -142,8 +142,8 @@ async def _respond_async(library: ModuleType, request: Any) -> Any:
 
 
 class _Waits:
-    """A request's timeouts, converted to the waits of this transport. The host connects, so the connect timeout is
-    added to the wait for the head.
+    """The timeouts of a request, as the waits of this transport. The host connects, so the connect timeout is added to
+    the wait for the answer's head.
     """
 
     def __init__(self, request: Any) -> None:
@@ -201,8 +201,8 @@ def _closed_on_error(exchange: Exchange) -> Iterator[None]:
 
 
 class _Watch:
-    """The shared wait of all tasks for a conversation's frames. Only one task at a time watches, because a descriptor has
-    one reader.
+    """The shared wait of all tasks that wait for frames of one conversation. Only one task at a time watches the
+    descriptor, because it can have only one reader.
 
     Any task may read frames of another task, when it checks for its own frames or while it sends:
     1 A watches the descriptor · 2 B uploads, and reads all frames meanwhile, including A's answer · 3 no more frames arrive.

@@ -207,7 +207,9 @@ class _OverTheHost:
         return f"<ClientConnection over {self._opened!r}>"
 
     def _told(self, step: Any) -> Any:
-        """Call `step` and return its result. Exceptions of this package are raised as the library's exceptions."""
+        """Call `step`, a function of this package, and return its result. Exceptions of this package are raised as
+        exceptions of the library `websockets`.
+        """
         try:
             return step()
         except websocket.Closed as error:
