@@ -58,7 +58,7 @@ _RENAMES_ONLY: Final = (errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSY
 
 @dataclasses.dataclass(frozen=True)
 class Done:
-    """The result of `apply` or `discard`."""
+    """The result of `apply` or `discard`: the paths that it handled, the refused ones, and how many are undecided."""
 
     applied: tuple[str, ...] = ()
     discarded: tuple[str, ...] = ()
@@ -154,7 +154,9 @@ def _temporary_of(kept: Kept) -> str:
 
 
 def _remove_leftovers(upper: int, project: int, temporary: str, depth: int) -> None:
-    """Remove the temporary file that a killed `apply` left. There is at most one, in a folder that exists on both sides."""
+    """Remove the file named `temporary` that a killed `apply` left in the project. There is at most one, in a folder
+    that both the project and the overlay's folder `upper` have.
+    """
     with contextlib.suppress(OSError):
         os.unlink(temporary, dir_fd=project)
     with os.scandir(upper) as entries:
@@ -165,7 +167,9 @@ def _remove_leftovers(upper: int, project: int, temporary: str, depth: int) -> N
 
 
 def _remove_decided(kept: Kept, left: int) -> None:
-    """Remove the stored changes if none is left to decide, after the applied changes have been written to the disk."""
+    """Remove the folder with a session's stored changes if `left`, the number of undecided changes, is 0, after the
+    applied changes have been written to the disk.
+    """
     if not left and has_aside(kept):
         os.sync()
         remove_aside(kept)
@@ -177,7 +181,7 @@ def _is_below(path: str, paths: Sequence[str]) -> bool:
 
 def _is_chosen(change: Difference, paths: Sequence[str]) -> bool:
     """Return whether `paths` select a change: it is at or below one of them, or is a new folder that one of them needs.
-    No paths select every change.
+    Empty `paths` select every change.
     """
     if not paths or _is_below(change.path, paths):
         return True
@@ -195,7 +199,7 @@ def _record(kept: Kept, what: str, paths: Sequence[str]) -> None:
 
 
 class _RefusedError(Exception):
-    """Error: a change is not applied. The message is the reason."""
+    """Error: a change in an overlay is not applied to the project. The message is the reason."""
 
 
 class _Application:
@@ -215,7 +219,9 @@ class _Application:
         self._folders: list[tuple[str, os.stat_result]] = []
 
     def all(self, chosen: Sequence[Difference]) -> None:
-        """Apply the changes in order. Then set the times and permissions of new folders, after all their contents are written."""
+        """Apply the chosen changes in order. Then set the times and permissions of new folders, after all their
+        contents are written.
+        """
         with opened(str(self._kept.upper)) as upper, opened_root(self._root) as project:
             for change in chosen:
                 try:
@@ -233,7 +239,7 @@ class _Application:
                     _set_folder(parent, name, status)
 
     def record(self) -> None:
-        """Record the paths that were applied since the last record."""
+        """Add the paths that were applied since the last call to the cell's records on disk."""
         _record(self._kept, "applied", self.applied[self._recorded :])
         self._recorded = len(self.applied)
 
@@ -261,8 +267,8 @@ class _Application:
                 self._write(change, source, target, name, existing)
 
     def _meanwhile(self, change: Difference, existing: os.stat_result | None) -> str | None:
-        """Return a reason to refuse the change if the person changed the project's entry since the session began; None if they
-        did not.
+        """Return the reason to refuse a change if the person changed `existing`, the project's entry at its path, since
+        the session began; None if they did not.
         """
         folder, _, name = change.path.rpartition("/")
         known = self._start.names.get(folder)
@@ -281,8 +287,8 @@ class _Application:
         return None
 
     def _make_room(self, change: Difference, target: int, name: str, existing: os.stat_result) -> None:
-        """Remove the project's entry at the path of a new entry of another kind, such as a folder where a file will be.
-        The removal is recorded first, because the process can be killed before the new entry exists.
+        """Remove `existing`, the project's entry at the path of a new entry of another kind, such as a folder where a
+        file will be. The removal is recorded first, because the process can be killed before the new entry exists.
         """
         self._replacing.add(change.path)
         _record(self._kept, "replacing", [change.path])
@@ -300,7 +306,9 @@ class _Application:
                 os.fchmod(folder, stat.S_IMODE(change.status.st_mode) & 0o777)
 
     def _write(self, change: Difference, source: int, target: int, name: str, existing: os.stat_result | None) -> None:
-        """Write the new file or link under a temporary name in the project's folder, then move it into place."""
+        """Write a changed file or link from the overlay under a temporary name in the project's folder `target`, then
+        move it into place.
+        """
         try:
             if change.kind == "link":
                 os.symlink(os.readlink(name, dir_fd=source), self._temporary, dir_fd=target)
@@ -328,8 +336,8 @@ class _Application:
 
 @contextlib.contextmanager
 def _parent(root: int, path: str) -> Iterator[tuple[int, str]]:
-    """Yield the descriptor of the folder that contains a path, and the path's last part. The folder is opened part by
-    part below `root`.
+    """Yield the descriptor of the folder below `root` that contains a path, and the path's last component. The folder
+    is opened one component at a time, so that no link is followed.
     """
     *folders, name = path.split("/")
     descriptor = os.dup(root)
@@ -398,7 +406,9 @@ def _copy(source: int, target: int, name: str, temporary: str, existing: os.stat
 
 
 def _copy_data(source: int, target: int, size: int) -> None:
-    """Copy all data between the holes, lseek(2). A file system without holes reports the complete file as data."""
+    """Copy a file's data, but not its holes, lseek(2). A file system that cannot report holes reports the complete file
+    as data.
+    """
     at = 0
     while at < size:
         try:

@@ -73,7 +73,7 @@ _READABLE: Final = 1  # EPOLLIN
 
 
 class RunningCell(Protocol):
-    """The methods of aileron_sandbox.cell.door.Cell that are used here."""
+    """Interface of a running cell: the methods of aileron_sandbox.cell.door.Cell that this module uses."""
 
     listeners: Mapping[str, tuple[socket.socket, ...]]
     terminal: int | None
@@ -106,7 +106,9 @@ class RunningCell(Protocol):
 
 
 class Ending(msgspec.Struct, frozen=True):
-    """The agent's end, by exit status `code` or by `signal`. `why` is the reason if the agent did not end by itself."""
+    """The way in which the agent ended: by exit status `code` or by `signal`. `why` is the reason if the agent did not
+    end by itself.
+    """
 
     code: int | None
     signal: int | None
@@ -148,7 +150,9 @@ def attend(
 
 
 class _Attendance:
-    """The state of the command while one agent runs: its streams, its signals, and its end."""
+    """The state of the command that accompanies a cell, while its agent runs: the streams, the signals, and how the
+    agent ended.
+    """
 
     def __init__(self, cell: RunningCell, streams: Streams, loop: Loop, patience_s: float) -> None:
         self._cell = cell
@@ -186,14 +190,14 @@ class _Attendance:
         return terminal
 
     def close(self) -> None:
-        """Close the remaining descriptors, after removing each end from the loop."""
+        """Close the descriptors that are still open, after removing each from the event loop."""
         self._undo.close()
 
     # Bytes
 
     def _connect_terminal(self, terminal: Terminal, theirs: int) -> None:
-        """Connect the person's terminal with the cell's terminal, in both directions. `theirs` is the cell terminal's
-        master; a copy is used, because the cell may close it first.
+        """Connect the person's terminal with the cell's terminal, in both directions. `theirs` is the master side of
+        the cell's terminal; a copy is used, because the cell may close it first.
         """
         os.set_blocking(theirs, False)
         master = self._end(os.dup(theirs))
@@ -211,8 +215,8 @@ class _Attendance:
         """
 
     def _connect_pipe(self, number: int, theirs: int) -> None:
-        """Connect this process's stream `number` with the cell's pipe. Only this process keeps the pipe's outer end
-        open, so that the agent notices when it is closed.
+        """Connect this process's stream `number` with the cell's pipe, of which `theirs` is the outer end. Only this
+        process keeps that end open, so that the agent notices when it is closed.
         """
         inside = self._end(_taken_over(theirs))
         outside = self._end_of_ours(number)
@@ -315,7 +319,7 @@ class _Attendance:
                 raise OSError(number, os.strerror(number))
 
     def _stop(self, signals: _Signals) -> None:
-        """Stop together with the agent until this process is continued, then continue the agent."""
+        """Stop this process, as the agent has stopped, until this process is continued; then continue the agent."""
         self._settle()
         terminal = self._terminal
         if terminal is not None:
@@ -329,14 +333,16 @@ class _Attendance:
         self._cell.signal(signal.SIGCONT)
 
     def _settle(self) -> None:
-        """Pass on the output that is already available, for at most _SETTLE_S seconds."""
+        """Pass on the output that the agent has already written, for at most _SETTLE_S seconds."""
         until = time.monotonic() + _SETTLE_S
         moved = -1
         while moved != (moved := self._moved()) and time.monotonic() < until:
             self._loop.turn(0.01)
 
     def _write_rest(self, outputs: list[Pump], ending: Ending, signals: _Signals) -> Ending:
-        """Write the remaining output of these pumps after the agent's end. Return the ending, changed if output was lost."""
+        """Write the remaining output of these pumps after the agent's end. Return `ending`, or a changed copy if output
+        was lost.
+        """
         read_s, moved, moved_at = 0.0, self._moved(), time.monotonic()
         while not all(pump.is_over for pump in outputs):
             begun = time.monotonic()
@@ -355,8 +361,8 @@ class _Attendance:
         return ending
 
     def _maybe_lost(self, outputs: list[Pump], ending: Ending, signals: _Signals, quiet_s: float) -> Ending | None:
-        """Return the changed ending if the wait must stop, because of a signal or a reader that pauses too long; None
-        if it continues.
+        """Return a changed copy of `ending` if the wait for the remaining output must stop, because of a signal or a
+        reader that pauses too long; None if the wait continues.
         """
         for number in signals.taken():
             if number in _ENDING:
@@ -429,8 +435,8 @@ class _Signals:
         return taken
 
     def stop_us(self, *, is_by_key: bool) -> None:
-        """Stop this process until it is continued, and discard the SIGCONT that continued it. If Ctrl-Z caused the stop, stop the
-        complete job as the kernel would.
+        """Stop this process until it is continued, and discard the SIGCONT that continued it. If Ctrl-Z caused the stop
+        (`is_by_key`), stop the complete job as the kernel would.
         """
         if not is_by_key:
             os.kill(os.getpid(), signal.SIGSTOP)

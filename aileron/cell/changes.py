@@ -63,7 +63,8 @@ _SHOWN_OF_KIND: Final = 5
 
 
 def starts_of(roots: Iterable[Root], cells: Path) -> list[Start]:
-    """Return the state of each root before the agent starts: the names in it. Raises AileronError if a root cannot be used.
+    """Return the state of each root (a folder or file to which the agent can write) before the agent starts: the names
+    in it. Raises AileronError if a root cannot be used.
 
     Aileron's home, which contains `cells` (Home.cells), is left out, because no cell shows it.
     """
@@ -73,7 +74,7 @@ def starts_of(roots: Iterable[Root], cells: Path) -> list[Start]:
 
 class Watch:
     """A recording of the changes in a cell, from before the agent starts until the cell is closed. Meanwhile it holds
-    the lock on the cell's records.
+    the lock on the folder with the cell's records.
     """
 
     def __init__(self, kept: Kept, lock: int) -> None:
@@ -107,7 +108,8 @@ class Watch:
         return cls(kept, lock)
 
     def finish(self) -> Changes:
-        """Return the changes, and store them for `look`. Call this once, after all processes of the cell have ended.
+        """Return the changes in the cell, and store them for `look`. Call this once, after all processes of the cell
+        have ended.
 
         This also removes old records of other sessions (kept.prune).
         """
@@ -122,8 +124,8 @@ class Watch:
             self.abandon()
 
     def abandon(self) -> None:
-        """Release the lock without looking for changes, and remove an unused overlay. Call this if no agent was
-        started. Idempotent.
+        """Release the lock on the cell's records without looking for changes, and remove an unused overlay. Call this
+        if no agent was started. Idempotent.
         """
         if self._lock >= 0:
             if not _has_entries(self._kept.upper):
@@ -132,7 +134,7 @@ class Watch:
             self._lock = -1
 
     def _remove_aside(self) -> None:
-        """Remove the overlay if nothing changed in it, because there is then nothing to decide."""
+        """Remove the cell's overlay if nothing changed in it, because there is then nothing to apply or discard."""
         if os.path.lexists(self._kept.upper):
             from aileron.cell.overlay import remove_aside
 
@@ -173,8 +175,8 @@ def earlier_roots(cells: Path) -> tuple[str, ...]:
 
 
 def look(kept: Kept) -> Changes:
-    """Return the changes in a cell: as recorded at its end, or as they are now if the cell still runs or its command
-    was killed.
+    """Return the changes in a cell: as recorded at its end, or as they are now if the cell still runs or the command
+    that accompanied it was killed.
     """
     from aileron.cell.listing import Changes
 
@@ -255,7 +257,7 @@ def _counted(changes: Changes) -> str:
 
 
 def git_objects(count: int) -> str:
-    """Return the number of changed files in git's own storage, such as `12 git objects`."""
+    """Return the number of changed files in git's own storage as text, such as `12 git objects`."""
     return "1 git object" if count == 1 else f"{count} git objects"
 
 
@@ -264,8 +266,8 @@ def _unknown(changes: Changes) -> list[str]:
 
 
 def _executing(changes: Changes) -> Iterable[str]:
-    """Return the lines for changed files that can run code. Each kind gets some lines, so that a thousand files of one
-    kind do not hide another kind.
+    """Return the summary's lines for changed files that can run code. Each kind gets some lines, so that a thousand
+    files of one kind do not hide another kind.
     """
     from aileron.cell.executes import spoken, tree_in
 
@@ -288,7 +290,7 @@ def _executing(changes: Changes) -> Iterable[str]:
 
 
 def of_packages(entries: int) -> str:
-    """Return the number of changed entries in a package manager's folder, as words."""
+    """Return the number of changed entries in a package manager's folder as text."""
     return "1 file of packages" if entries == 1 else f"{entries} files and folders of packages"
 
 

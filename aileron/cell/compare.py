@@ -80,7 +80,7 @@ def compare(start: Start, listing: Listing, *, is_project: bool = True) -> None:
 
 
 class _Entry(NamedTuple):
-    """An existing entry `name` in the open folder `parent`, with its places in git repositories."""
+    """An entry `name` that exists in the open folder `parent`, with its places in git repositories."""
 
     parent: int
     name: str
@@ -96,7 +96,9 @@ class _Entry(NamedTuple):
 
 
 class _Tree:
-    """A comparison of one root with its recorded start."""
+    """A comparison of one root (a folder or file to which the agent can write) with its recorded state before the agent
+    started.
+    """
 
     def __init__(self, start: Start, listing: Listing, *, is_project: bool) -> None:
         self._start = start
@@ -119,7 +121,7 @@ class _Tree:
             )
 
     def root_file(self, name: str, parent: int, status: os.stat_result) -> None:
-        """Compare a root that is not a folder with its start."""
+        """Compare a root that is a file, not a folder, with its recorded state before the agent started."""
         if self._start.kind is None or self._is_of_now(status):
             what: What = "made" if self._start.kind is None else "changed"
             self._add(_Entry(parent, name, "", status), what, self._start.kind)
@@ -135,7 +137,9 @@ class _Tree:
         is_replaced: bool,
         depth: int,
     ) -> None:
-        """Compare an open folder with `known`, its contents at the start; `known` is None if there was no such folder."""
+        """Compare an open folder with `known`, its contents before the agent started; `known` is None if there was no
+        such folder.
+        """
         is_replaced = is_replaced or (known is not None and known.inode != inode)
         # A fifth of the memory of stat(2) results: one folder may hold all _MAX_LOOKED entries
         names: dict[str, int] = {}
@@ -204,8 +208,8 @@ class _Tree:
                 self._add(entry, what, was, (f"cannot be read: {os.strerror(error.errno or 0)}",))
 
     def _count_objects(self, descriptor: int, path: str, depth: int) -> None:
-        """Count the new or changed files in a folder of git objects, whose names were not read at the start. List only
-        entries that could lead out of it, such as links.
+        """Count the new or changed files in a folder of git objects, whose names were not read before the agent
+        started. List only entries that could lead out of the folder, such as links.
         """
         with os.scandir(descriptor) as found:
             for entry in found:
@@ -270,8 +274,8 @@ class _Tree:
         self._listing.add(Change(self._root, path, what, kind, was if was != kind else None, notes, found))
 
     def _is_memory(self, entry: _Entry) -> bool:
-        """Return whether the entry is an agent's state file in which only memories changed, not settings that the agent
-        obeys (state_files.py).
+        """Return whether the entry is an agent's state file in which only records such as counts changed, not settings
+        that the agent obeys (state_files.py).
         """
         before = self._start.obeyed.get(entry.path)
         return before is not None and obeyed_at(entry.name, entry.parent, self._listing.contents) == before

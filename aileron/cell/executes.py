@@ -706,8 +706,8 @@ has the same order.
 
 
 class _GitPlace(NamedTuple):
-    """A node in the tree of known paths in a git repository: the kind of a file there, and the nodes below by name. `*`
-    stands for every other name.
+    """A node in the tree of those paths in a git repository that git acts on: the kind of a file there, and the nodes
+    below by name. `*` stands for every other name.
     """
 
     kind: str | None = None
@@ -715,8 +715,8 @@ class _GitPlace(NamedTuple):
 
 
 def _everything(kind: str) -> _GitPlace:
-    """Return the node of a folder in which git acts on every file. A link in its place counts as the same kind, because
-    it leads to such a folder.
+    """Return the node (_GitPlace) of a folder in which git acts on every file. A link in the folder's place counts as
+    the same kind, because it leads to such a folder.
     """
     return _GitPlace(kind, {"*": _GitPlace(kind)})
 
@@ -735,7 +735,9 @@ _REPOSITORY: Final = _GitPlace(
 
 
 class GitPlaces(NamedTuple):
-    """An entry's nodes in the git repositories that contain it: several if one repository is inside another."""
+    """The nodes (_GitPlace) of an entry in the git repositories that contain it: several if one repository is inside
+    another.
+    """
 
     places: tuple[_GitPlace, ...] = ()
     tree: str = ""
@@ -743,18 +745,19 @@ class GitPlaces(NamedTuple):
 
     @property
     def kind(self) -> str | None:
-        """Kind of a file or link at this place; None if git does not act on it."""
+        """Kind of a file or link that has these nodes; None if git does not act on it."""
         return next((place.kind for place in self.places if place.kind is not None), None)
 
     def of(self, name: str) -> GitPlaces:
-        """Return the places of the entry `name` in the folder with these places."""
+        """Return the places of the entry `name` in the folder that has these places."""
         found = (place.names.get(name) or place.names.get("*") for place in self.places)
         return GitPlaces(tuple(place for place in found if place is not None), self.tree)
 
 
 def git_places(above: GitPlaces, path: str, has: Callable[[str], bool], had: Callable[[str], bool] | None) -> GitPlaces:
-    """Return the places of the folder `path`, given those from the folder above it. `has` and `had` return whether a
-    name is in the folder now, and was in it at the start. `had` is None if the folder did not exist.
+    """Return the places of the folder `path` in git repositories, given those of the folder above it. `has` and `had`
+    return whether a name is in the folder now, and was in it before the agent started. `had` is None if the folder did
+    not exist.
 
     Git treats a folder with HEAD as a repository. Its objects and refs, and with them the configuration and the
     hooks, can be in a folder without HEAD, to which a `commondir` leads, gitrepository-layout(5).
@@ -823,7 +826,9 @@ def _data() -> re.Pattern[str]:
 
 
 def _pattern(glob: str) -> str:
-    """Return a regular expression for a glob: `*` matches within a name, `**` any folders or, at the end, all paths below."""
+    """Return the text of a regular expression for a glob: `*` matches within a name, `**` any folders or, at the end,
+    all paths below.
+    """
     parts = [
         "(?:.*/)?" if part == "**" else "[^/]*".join(map(re.escape, part.split("*"))) + "/" for part in glob.split("/")
     ]
@@ -888,7 +893,7 @@ def rank(found: Iterable[Finding]) -> int:
 
 
 def spoken(found: Iterable[Finding]) -> str:
-    """Return the reasons as one text that is safe to print: `npm (scripts: test), executable`."""
+    """Return the reasons why a file can run code as one text that is safe to print: `npm (scripts: test), executable`."""
     return ", ".join(finding.kind + (f" ({visible(finding.detail)})" if finding.detail else "") for finding in found)
 
 

@@ -100,7 +100,9 @@ _BOOLEANS: Final = frozenset({"false", "no", "off", "0", "", "true", "yes", "on"
 
 
 def git_keys(content: bytes) -> list[str]:
-    """Return the keys that are known to make git run a program, or fetch or use something other than what was requested."""
+    """Return the keys in a git configuration that are known to make git run a program, or fetch or use something other
+    than what was requested.
+    """
     found = []
     for key, value in _entries(content.decode("utf-8", "replace")):
         lowered = key.lower()
@@ -115,7 +117,9 @@ def git_keys(content: bytes) -> list[str]:
 
 
 def _entries(text: str) -> Iterator[tuple[str, str]]:
-    """Yield keys and values as git reads them: a backslash at the end of a line continues a value, but not a comment."""
+    """Yield the keys and values of a git configuration as git reads them: a backslash at the end of a line continues a
+    value, but not a comment.
+    """
     text = text.removeprefix("\ufeff").replace("\r\n", "\n")
     section, at = "", 0
     while (at := _end(_SPACE, text, at)) < len(text):
@@ -136,7 +140,7 @@ def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
 
 
 def _value(text: str, at: int) -> tuple[str, int]:
-    """Return the value that begins at `at`, without quotes, and the position of its end."""
+    """Return the value in a git configuration that begins at `at`, without quotes, and the position of its end."""
     parts: list[str] = []
     is_quoted = False
     while (match := _PART.match(text, at)) and match[0] != "\n":

@@ -49,8 +49,8 @@ _Has = Callable[[str], bool]
 
 
 def tree_of(path: str, has: _Has, had: _Has | None) -> str:
-    """Return the package manager's folder under which the contents of the folder `path` are counted; an empty string if
-    they are listed one by one.
+    """Return the package manager's folder (such as node_modules) under which the contents of the folder `path` are
+    counted together; an empty string if they are listed one by one.
 
     The result is `path` itself, or for a Python cache one pattern that stands for all of them. `has` and `had` return
     whether a name is in the folder now, and was in it at the start. `had` is None if the folder did not exist.
@@ -64,8 +64,8 @@ def tree_of(path: str, has: _Has, had: _Has | None) -> str:
 
 
 def is_of_tree(path: str, tree: str, *, is_link_out: bool) -> bool:
-    """Return whether package managers, builds or Python usually put such an entry into the folder `tree` (from
-    `tree_of`). Of links out of the project, this is only so for a virtual environment's link to Python.
+    """Return whether package managers, builds or Python usually put an entry with this path into the folder `tree`
+    (from `tree_of`). A link out of the project is such an entry only if it is a virtual environment's link to Python.
     """
     if is_link_out:
         return _PYTHON_LINK.fullmatch(path) is not None

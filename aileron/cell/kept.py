@@ -61,7 +61,7 @@ class Kept:
 
     @property
     def upper(self) -> Path:
-        """Path of the folder in which an overlay stores the agent's changes."""
+        """Path of the folder in which the cell's overlay stores the agent's changes."""
         return self.path / _UPPER
 
     @property
@@ -77,7 +77,9 @@ class Kept:
             replace(directory, self.path / name, json.dumps(value, separators=(",", ":")).encode("ascii"))
 
     def read(self, name: str) -> Any:
-        """Return the value in a file, or None if there is no such file. Raises AileronError if the file is damaged."""
+        """Return the value in the JSON file `name`, or None if there is no such file. Raises AileronError if the file
+        is damaged.
+        """
         try:
             with open_directory(self.path, OTHERS_MAY_USE) as directory:
                 return json.loads(read(directory, self.path / name, _MAX_FILE, OTHERS_MAY_USE))
@@ -88,8 +90,8 @@ class Kept:
             raise AileronError(FailureClass.INTERNAL_ERROR, message) from error
 
     def hold(self) -> int:
-        """Lock the folder while the returned descriptor is open. Raises AileronError(busy) if its cell or a command
-        holds the lock.
+        """Lock the folder with the cell's records, and return the descriptor that holds the lock while it is open.
+        Raises AileronError(busy) if the cell itself or a command holds the lock.
         """
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         with open_directory(self.path, OTHERS_MAY_USE) as directory:
@@ -104,7 +106,9 @@ class Kept:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Hold the lock for the block. Raises AileronError(busy), as `hold` does."""
+        """Hold the lock on the folder with the cell's records until the block ends. Raises AileronError(busy), as
+        `hold` does.
+        """
         descriptor = self.hold()
         try:
             yield
@@ -113,7 +117,7 @@ class Kept:
 
     @property
     def is_held(self) -> bool:
-        """True while the cell still exists, or another command holds the lock."""
+        """True while the cell still exists, or another command holds the lock on its records."""
         try:
             with self.held():
                 return False
@@ -135,8 +139,8 @@ def kept_cells(cells: Path) -> list[Kept]:
 
 
 def prune(cells: Path, *, now: float | None = None) -> None:
-    """Remove the folders of cells that exceed the bounds, except folders with an overlay's changes. A folder that cannot be
-    removed stays until the next call.
+    """Remove the folders with the records of cells that are older than MAX_AGE_S, or are not among the newest
+    MAX_CELLS. A folder with an overlay's changes is kept. A folder that cannot be removed stays until the next call.
     """
     moment = time.time() if now is None else now
     for number, kept in enumerate(kept_cells(cells)):

@@ -36,7 +36,7 @@ _MAX_NOTES: Final = 50
 
 
 class Change(msgspec.Struct, frozen=True):
-    """An entry that was made, changed or removed."""
+    """An entry that was made, changed or removed while an agent ran in a cell."""
 
     root: str
     path: str
@@ -112,7 +112,7 @@ class Changes(msgspec.Struct, frozen=True):
 
 
 class Listing:
-    """A collector that counts all changes that are found, and lists them within the bounds."""
+    """A collector that counts all changes that are found in a cell, and lists at most as many as the bounds allow."""
 
     def __init__(self) -> None:
         self.counts: dict[What, int] = {"made": 0, "changed": 0, "removed": 0}
@@ -126,7 +126,7 @@ class Listing:
         self._others: list[Change] = []
 
     def add(self, change: Change) -> None:
-        """Count a change, and add it to the list if the bounds permit."""
+        """Count a change, and add it to the list if fewer changes than the bounds allow are in it."""
         self.counts[change.what] += 1
         tree = tree_in(change.executes)
         if tree:

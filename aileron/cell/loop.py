@@ -33,7 +33,7 @@ _GONE: Final = select.EPOLLHUP | select.EPOLLERR
 
 
 class Timer:
-    """A callback that is called at a later time, unless it is cancelled."""
+    """A callback that the event loop calls at a later time, unless it is cancelled."""
 
     def __init__(self, callback: Callable[[], None]) -> None:
         self._callback: Callable[[], None] | None = callback
@@ -66,8 +66,8 @@ class Loop:
         self._order = itertools.count()
 
     def watch(self, descriptor: int, events: int, callback: Callable[[int], None]) -> None:
-        """Call the callback with the ready events (EPOLLIN, EPOLLOUT) from now on. If `events` is 0, stop watching
-        the descriptor.
+        """Call the callback whenever the descriptor has one of these events (EPOLLIN, EPOLLOUT), with the ready events.
+        If `events` is 0, stop watching the descriptor.
         """
         before = self._watched.get(descriptor)
         if not events:
@@ -121,8 +121,8 @@ class Loop:
 
 
 class End:
-    """A descriptor that the loop reads or writes without blocking: it is a socket, or non-blocking, or at most `most`
-    bytes are written at a time.
+    """A descriptor that the event loop reads or writes without blocking: it is a socket, or non-blocking, or at most
+    `most` bytes are written at a time.
     """
 
     def __init__(self, loop: Loop, kept: int | socket.socket, *, most: int | None = None) -> None:
@@ -187,7 +187,7 @@ class End:
             self._socket.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
-        """Remove the end from the loop, and close its descriptor. Idempotent."""
+        """Remove this descriptor from the event loop, and close it. Idempotent."""
         if self._is_closed:
             return
         self._on_readable = self._on_writable = None
@@ -204,7 +204,8 @@ PumpEnd = Literal["all written", "source broke", "sink broke"]
 
 
 class Pump:
-    """A copy loop from one `End` (source) to another (sink), until the source ends or the sink is closed.
+    """A copy loop in the event loop, from one `End` (source) to another (sink), until the source ends or the sink is
+    closed.
 
     `first` is written before anything else, and `through` filters the bytes of the source. `on_end` is called once,
     with the reason.

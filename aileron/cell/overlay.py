@@ -126,8 +126,8 @@ def _impossible(why: str, where: str) -> AileronError:
 
 
 def remove_aside(kept: Kept) -> None:
-    """Remove the stored changes. They are first renamed in one step, because a partly removed folder would stand for
-    other changes. Raises OSError if that fails.
+    """Remove a session's changes that its overlay stored. Their folder is first renamed in one step, because a partly
+    removed folder would stand for other changes. Raises OSError if that fails.
 
     For example, if names are missing in a folder that replaced another, applying it would remove these names from the project.
     """
@@ -144,7 +144,9 @@ def remove_aside(kept: Kept) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """An entry that differs between the project and the merged folder, which the agent saw."""
+    """An entry that differs between the project and the folder that the agent saw, in which the overlay's changes are
+    merged.
+    """
 
     path: str
     what: What
@@ -160,7 +162,8 @@ class Difference:
 
 
 def differences(upper: Path, lower: str, most: int = _MAX_DIFFERENCES) -> Iterator[Difference]:
-    """Yield all differences. A new folder comes before its contents, a removed folder after its contents.
+    """Yield all differences between the project `lower` and the folder that the agent saw, from the overlay's folder
+    `upper` with its changes. A new folder comes before its contents, a removed folder after its contents.
 
     Raises OSError if `upper` or `lower` cannot be read. A folder in `upper` with more than `most` names counts as unreadable.
     """
@@ -169,7 +172,7 @@ def differences(upper: Path, lower: str, most: int = _MAX_DIFFERENCES) -> Iterat
 
 
 class _Pair:
-    """A parallel walk through an upper folder and the project, by descriptors."""
+    """A parallel walk through an overlay's upper folder, which has the changes, and the project, by open descriptors."""
 
     def __init__(self, root: str, most: int) -> None:
         self._root = root
@@ -292,7 +295,7 @@ class _Pair:
 
 @contextlib.contextmanager
 def _opened_below(below: int | None, name: str, was: EntryKind | None) -> Iterator[int | None]:
-    """Yield the descriptor of the folder `name` in the project; None if that is not a folder there."""
+    """Yield the descriptor of the folder `name` in `below`, a folder of the project; None if there is no such folder."""
     if below is None or was != "directory":
         yield None
         return
@@ -310,12 +313,16 @@ def _status(folder: int | None, name: str) -> os.stat_result | None:
 
 
 def _is_removal(status: os.stat_result) -> bool:
-    """Return whether an entry in the upper folder marks a name as removed (a character device with number 0)."""
+    """Return whether an entry in an overlay's upper folder stands for a removed name (it is then a character device
+    with number 0).
+    """
     return stat.S_ISCHR(status.st_mode) and status.st_rdev == 0
 
 
 def _has(above: int, below: int | None, name: str) -> bool:
-    """Return whether the merged folder contains a name."""
+    """Return whether the agent saw an entry `name` in a folder, which was merged from the overlay's folder `above` and
+    the project's `below`.
+    """
     status = _status(above, name)
     return _status(below, name) is not None if status is None else not _is_removal(status)
 
@@ -330,7 +337,9 @@ def _is_opaque(folder: int) -> bool:
 
 
 def _unknown_attribute(descriptor: int) -> str | None:
-    """Return a description of the problem if the overlay has set an unknown attribute on an upper entry, else None."""
+    """Return a description of the problem if the overlay has set an attribute that this module does not know on the
+    entry, else None.
+    """
     for attribute in os.listxattr(descriptor):
         name = attribute.removeprefix("user.overlay.")
         if name != attribute and name not in _HARMLESS and not name.startswith("overlay."):
@@ -343,8 +352,8 @@ def _modes(status: os.stat_result) -> int:
 
 
 def _is_same(above: int, below: int | None, name: str, upper: os.stat_result, lower: os.stat_result) -> bool:
-    """Return whether applying an entry would change nothing: both have the same bytes and permissions, or the same link
-    target.
+    """Return whether applying an entry of the overlay would change nothing, because the entry and the project's have
+    the same bytes and permissions, or the same link target.
     """
     try:
         if stat.S_ISLNK(upper.st_mode):
@@ -370,13 +379,13 @@ def _same_bytes(above: int, below: int | None, name: str) -> bool:
 
 
 def decided_paths(kept: Kept) -> frozenset[str]:
-    """Return the paths that were already applied or discarded."""
+    """Return the paths of a session's stored changes that were already applied or discarded."""
     decided = kept.read("decided.json") or {}
     return frozenset((*decided.get("applied", ()), *decided.get("discarded", ())))
 
 
 def list_aside(start: Start, kept: Kept, listing: Listing) -> None:
-    """Add the stored changes that are not decided yet to the listing."""
+    """Add a session's stored changes that were neither applied nor discarded yet to the listing."""
     decided = decided_paths(kept)
     try:
         for number, difference in enumerate(differences(kept.upper, start.root.path)):

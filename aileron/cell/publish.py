@@ -74,8 +74,8 @@ class Published:
         self.listeners: Final = tuple(made)
 
     def door(self, connect: Callable[[int], socket.socket]) -> Door:
-        """Return a `Door` that forwards connections to the port in the cell. `connect` connects to a port in the cell.
-        If no server listens there, the door closes the connection at once.
+        """Return a `Door` that forwards connections of the published port to the port in the cell, to which `connect`
+        connects. If no server listens there, the door closes the connection at once.
         """
         return Door(f"publish {self.publish.host_port}", lambda: connect(self.publish.port), patience_s=0)
 

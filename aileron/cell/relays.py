@@ -79,7 +79,7 @@ def unix_target(path: str) -> Callable[[], socket.socket]:
 
 
 class Relays:
-    """Forwards connections through any number of doors. It owns the connections; the caller owns the listeners."""
+    """A forwarder of connections through any number of doors. It owns the connections; the caller owns the listeners."""
 
     def __init__(self, loop: Loop, *, most: int = MAX_CONNECTIONS) -> None:
         self._loop = loop
@@ -117,7 +117,7 @@ class _Served:
         self._listen()
 
     def _listen(self) -> None:
-        """Accept connections while the door has fewer than the maximum. Others wait in the listener's queue."""
+        """Accept connections while the door has fewer than its maximum. Other connections wait in the listener's queue."""
         is_open = not self._is_closed and len(self.connections) < self._most
         for listener in self._listeners:
             take = functools.partial(self._accept, listener)
@@ -179,8 +179,9 @@ class _Connection:
         Pump(self._loop, there, here, functools.partial(self._over, here))
 
     def _over(self, sink: End, why: PumpEnd) -> None:
-        """Handle the end of one direction. If its source has ended, tell the receiving side that no more follows. Close both
-        sides once both directions have ended, at once after a read error, and _LAST_WORD_S seconds after a write error.
+        """Handle the end of one direction of a connection, which was copied to `sink`. If its source has ended, tell
+        the receiving side that no more follows. Close both sides once both directions have ended, at once after a read
+        error, and _LAST_WORD_S seconds after a write error.
         """
         self._finished += 1
         if why == "source broke" or self._finished == 2:

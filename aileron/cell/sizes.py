@@ -49,7 +49,9 @@ class Size(NamedTuple):
 
 
 def size_of(differences: Iterable[Difference]) -> Size:
-    """Return the total size of the files that applying the differences would write. Folders, links and removals count as 0."""
+    """Return the total size of the files that applying these differences to the project would write. Folders, links and
+    removals count as 0.
+    """
     read_bytes = disk_bytes = 0
     for difference in differences:
         if difference.kind == "file" and difference.status is not None:

@@ -53,7 +53,7 @@ class Root(msgspec.Struct, frozen=True):
     """Paths in the root that are not visible in the cell, and are not read."""
 
     def apart_below(self) -> frozenset[str]:
-        """Return the paths of `apart` that are in the root, relative to it."""
+        """Return those paths in `apart`, which the cell does not show, that are in the root, relative to the root."""
         above = self.path.rstrip("/") + "/"
         return frozenset(path.removeprefix(above) for path in self.apart if path.startswith(above))
 
@@ -81,7 +81,9 @@ class Moment(msgspec.Struct, frozen=True):
         return cls(coarse if probed is None else min(coarse, probed), realtime, boottime)
 
     def earliest(self) -> int:
-        """Return the stamp in ns, reduced by the time by which the machine's wall clock was set back since then."""
+        """Return this moment by the file system's clock in ns, minus the time by which the machine's wall clock was set
+        back since then.
+        """
         passed = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - self.boottime_ns
         shown = time.clock_gettime_ns(time.CLOCK_REALTIME) - self.realtime_ns
         return self.stamp_ns - max(0, passed - shown)
@@ -91,8 +93,8 @@ _CLOCK_REALTIME_COARSE: Final = 5  # linux/time.h
 
 
 def _probed_stamp(folder: str) -> int | None:
-    """Return the ctime in ns of a file that is made in the folder for this purpose, without a name if possible. None if
-    no file can be made.
+    """Return the ctime in ns of a new file that is made in the folder only to read the file system's clock, without a
+    name if possible. None if no file can be made.
     """
     if not os.path.isdir(folder):
         folder = os.path.dirname(folder)
@@ -185,8 +187,8 @@ class Start(msgspec.Struct, frozen=True):
 
 
 def _obeyed_at(root: Root, kind: EntryKind | None) -> dict[str, str]:
-    """Return the digests (`obeyed_at`) of the state files in a root, by path. If the root is itself a state file, its
-    path is "".
+    """Return the digest from `obeyed_at` of each state file of an agent in a root, by path. If the root is itself a
+    state file, its path is "".
     """
     folder, own = (root.path, None) if kind == "directory" else os.path.split(root.path)
     contents = Bytes()

@@ -62,7 +62,7 @@ class Terminal:
 
     @classmethod
     def maybe(cls, streams: Sequence[str]) -> Terminal | None:
-        """Return the terminal among the streams, or None if no stream is a terminal."""
+        """Return the terminal among this process's streams, whose kinds are given, or None if no stream is a terminal."""
         numbers = [number for number, kind in enumerate(streams) if kind == "terminal"]
         return cls(numbers[0], is_input=numbers[0] == 0) if numbers else None
 
@@ -151,7 +151,7 @@ class Terminal:
         return bool(poll.poll(most_s * 1000))
 
     def _wait_for_answer(self) -> None:
-        """Read and discard input up to the answer to `CSI 5 n`, for at most _ANSWER_S seconds."""
+        """Read and discard the terminal's input up to its answer to `CSI 5 n`, for at most _ANSWER_S seconds."""
         until = time.monotonic() + _ANSWER_S
         kept = b""
         while _ANSWER not in kept and (left := until - time.monotonic()) > 0:

@@ -93,7 +93,7 @@ _REPORTING: Final = frozenset({9, 1000, 1002, 1003, 1004, 2031, 2048})
 
 
 class TerminalFilter:
-    """The filter of one output stream, with the modes that the stream has turned on."""
+    """The filter of one stream of terminal output, with a record of the modes that the output has turned on."""
 
     def __init__(self, *, is_utf8: bool = True) -> None:
         self.questions = 0
@@ -119,7 +119,7 @@ class TerminalFilter:
         self._is_shifted = False
 
     def feed(self, data: bytes) -> bytes:
-        """Accept more output, and return the bytes that can be written to the terminal now."""
+        """Accept more output of the cell, and return the bytes that can be written to the person's terminal now."""
         if not self._kept and self._skipping is None and _TEXT_ONLY.fullmatch(data):
             return data
         data = self._kept + data
@@ -131,7 +131,9 @@ class TerminalFilter:
         return b"".join(out)
 
     def finish(self) -> bytes:
-        """Return the bytes that restore the terminal, and reset the filter. An unfinished sequence is dropped."""
+        """Return the bytes that revert the output's changes to the terminal, and reset the filter. An unfinished
+        sequence is dropped.
+        """
         undone = self.pause()
         self._kept = b""
         self._skipping = None
@@ -139,7 +141,7 @@ class TerminalFilter:
         return undone
 
     def pause(self) -> bytes:
-        """Return the bytes that restore the terminal until `resume`. An open link ends permanently."""
+        """Return the bytes that revert the output's changes to the terminal until `resume`. An open link ends permanently."""
         modes = {number for number, is_on in self._modes.items() if is_on != MODES[number]}
         is_alternate = self._is_alternate
         out = [_mode(_SYNCHRONIZED, False)] if _SYNCHRONIZED in modes else []
@@ -184,8 +186,8 @@ class TerminalFilter:
     # Reading
 
     def _skip(self, data: bytes, at: int) -> int:
-        """Skip the rest of a dropped sequence. Return the position after it, or the end of the data if the sequence
-        continues.
+        """Skip the rest of a dropped escape sequence in `data`. Return the position after it, or the end of the data if
+        the sequence continues.
         """
         assert self._skipping is not None
         end = self._skipping.search(data, at)
@@ -196,7 +198,9 @@ class TerminalFilter:
         return end.start() + is_last
 
     def _step(self, data: bytes, at: int, out: list[bytes]) -> int:
-        """Filter the plain text or the sequence that begins at `at`. Return the position after it."""
+        """Filter the plain text or the escape sequence that begins at `at`, and add what passes to `out`. Return the
+        position after it.
+        """
         run = self._plain.match(data, at)
         if run is not None:
             text = run[0]
@@ -215,7 +219,7 @@ class TerminalFilter:
 
     def _beyond_ascii(self, data: bytes, at: int, out: list[bytes]) -> int:
         """Filter a byte above 0x7F that does not begin a complete UTF-8 character: drop an 8-bit control, store an
-        incomplete character, and replace any other byte. Return the next position.
+        incomplete character for the next call, and replace any other byte. Return the next position.
         """
         if not self._is_utf8:
             out.append(b"?")
@@ -228,7 +232,9 @@ class TerminalFilter:
         return at + 1
 
     def _escape(self, data: bytes, at: int, out: list[bytes]) -> int:
-        """Filter a sequence that begins with ESC."""
+        """Filter an escape sequence that begins with ESC at `at`, and add what passes to `out`. Return the position
+        after it.
+        """
         if at + 1 == len(data):
             return self._keep(data, at)
         second = data[at + 1]
@@ -277,7 +283,9 @@ class TerminalFilter:
         return self._keep(data, at)
 
     def _command(self, data: bytes, at: int, out: list[bytes]) -> int:
-        """Filter an operating system command, which ends with BEL or ST."""
+        """Filter an operating system command (OSC), which ends with BEL or ST, and add what passes to `out`. Return the
+        position after it.
+        """
         end = _END_OF_OSC.search(data, at + 2)
         if end is None or (end[0] == b"\x1b" and end.end() == len(data)):
             if (len(data) if end is None else end.start()) - at > MAX_KEPT:
@@ -292,7 +300,7 @@ class TerminalFilter:
         return after
 
     def _keep(self, data: bytes, at: int) -> int:
-        """Store the rest of the data until more arrives."""
+        """Store the data from `at` on, which ends inside a sequence, until more arrives. Return the end of the data."""
         self._kept = data[at:]
         return len(data)
 
@@ -341,8 +349,8 @@ class TerminalFilter:
         return b""
 
     def _set_modes(self, parameters: bytes, *, is_on: bool) -> bytes:
-        """Return the sequence for those modes in `parameters` that MODES lists, in their order, and record them;
-        empty if MODES lists none.
+        """Return the sequence for those modes in `parameters` that MODES lists, and record them as on or off; empty if
+        MODES lists none.
         """
         if not _NUMBERS.fullmatch(parameters):
             return b""
@@ -359,7 +367,9 @@ class TerminalFilter:
         return before + b"\x1b[?%s%s" % (b";".join(b"%d" % mode for mode in numbers), b"h" if is_on else b"l")
 
     def _keyboard(self, private: bytes, parameters: bytes, whole: bytes) -> bytes:
-        """Return the bytes to write for a change to kitty's stack of keyboard states. Each screen has its own stack."""
+        """Return the bytes to write for the sequence `whole`, which changes kitty's stack of keyboard states; empty to
+        drop it. Each screen has its own stack.
+        """
         stack = self._keyboards[self._is_alternate]
         if private == b"?" and not parameters:
             self.questions += 1
@@ -389,7 +399,7 @@ class TerminalFilter:
         return b""
 
     def _commanded(self, text: bytes, whole: bytes) -> bytes:
-        """Return the bytes to write for one operating system command."""
+        """Return the bytes to write for the operating system command `whole`, whose content is `text`; empty to drop it."""
         passed = b""
         if _COLOR_QUERY.fullmatch(text):
             self.questions += text.count(b"?")
@@ -406,7 +416,9 @@ class TerminalFilter:
         return passed
 
     def _titled(self, which: bytes, text: bytes) -> bytes:
-        """Return the bytes that set a harmless title. Before the first title, they make the terminal save its present title."""
+        """Return the bytes that set a title of printable characters. Before the first title, they make the terminal
+        save its present title.
+        """
         printable = "".join(letter for letter in text.decode("utf-8", "replace") if letter.isprintable())[:_MAX_TITLE]
         shown = printable if self._is_utf8 else printable.encode("ascii", "replace").decode()
         set_title = b"\x1b]%s;%s\x1b\\" % (which, shown.encode())

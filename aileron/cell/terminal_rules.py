@@ -28,8 +28,9 @@ Decision = Literal["passes", "dropped", "rewritten"]
 
 
 class Rule(NamedTuple):
-    """A rule of the terminal filter for one kind of sequence: a row of the table in docs/reference/cell-terminal.md.
-    A test feeds `example` to the filter, and expects the output that the decision implies.
+    """A rule of the terminal filter for one kind of escape sequence: a row of the table in
+    docs/reference/cell-terminal.md. A test feeds `example` to the filter, and expects the output that the decision
+    implies.
     """
 
     sequence: str

@@ -168,7 +168,8 @@ def opened_root(path: str) -> Iterator[int]:
 def read_names(
     root: str, most: int, skipped: frozenset[str] = frozenset(), apart: frozenset[str] = frozenset()
 ) -> Names:
-    """Return the names in a tree, at most `most`. Folders beyond that number, or that cannot be read, are marked as unknown.
+    """Return the names in the tree at `root`, at most `most`. Folders beyond that number, or that cannot be read, are
+    marked as unknown.
 
     A folder whose path ends in one of `skipped`, or is one of `apart`, is marked as unknown, too. Raises OSError if
     `root` is not a readable folder.
@@ -264,8 +265,9 @@ def remove_tree(path: str) -> None:
 
 
 def _clear(descriptor: int, top: int, unused: str, depth: int) -> None:
-    """Empty a folder. Folders that are nested too deep for the available descriptors are moved to the top folder,
-    which is emptied last.
+    """Empty the folder that `descriptor` refers to. Folders that are nested more than MAX_DEPTH deep, for which
+    descriptors might run out, are moved to the folder `top` under the unused name `unused` and a number; `top` is
+    emptied last.
     """
     while names := _some_names(descriptor):
         for name, is_folder in names:
@@ -288,8 +290,8 @@ def _some_names(descriptor: int) -> list[tuple[str, bool]]:
 
 @contextlib.contextmanager
 def _looked_at(name: str, parent: int) -> Iterator[int]:
-    """Yield an O_PATH descriptor of a folder, which need not be readable. Raises OSError if the entry is no folder; a
-    link to a folder is none.
+    """Yield an O_PATH descriptor of the folder `name` in `parent`, which need not be readable. Raises OSError if the
+    entry is no folder; a link to a folder is none.
     """
     place = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
     try:
@@ -300,8 +302,8 @@ def _looked_at(name: str, parent: int) -> Iterator[int]:
 
 @contextlib.contextmanager
 def _opened_anyhow(name: str, parent: int) -> Iterator[int]:
-    """Yield a readable descriptor of a folder of this user, after giving its owner all permissions on it. Links are
-    never followed.
+    """Yield a readable descriptor of the folder `name` in `parent`, which belongs to this user, after giving its owner
+    all permissions on it. Links are never followed.
     """
     with _looked_at(name, parent) as place:
         if os.fstat(place).st_mode & 0o700 != 0o700:
@@ -314,14 +316,14 @@ def _opened_anyhow(name: str, parent: int) -> Iterator[int]:
 
 
 class Bytes:
-    """A reader of small files, with a limit for the total number of bytes."""
+    """A reader of small files, with a maximum for the total number of bytes that it reads."""
 
     def __init__(self) -> None:
         self._left = _MAX_ALL_CONTENT
 
     def read(self, name: str, parent: int, most: int = MAX_CONTENT) -> bytes | None:
-        """Return a regular file's bytes; None if it is no regular file, is longer than `most` or the rest of the
-        total, or cannot be read.
+        """Return the bytes of the regular file `name` in `parent`; None if it is no regular file, is longer than `most`
+        or than the rest of the reader's total, or cannot be read.
         """
         try:
             descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=parent)
