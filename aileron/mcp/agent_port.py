@@ -21,8 +21,8 @@ __all__ = ["Account", "AgentPort", "Asker", "Call", "CallState", "Offer", "Offer
 
 
 class Account(msgspec.Struct, frozen=True, kw_only=True):
-    """A choice that a call can make: a credential, or a set with one credential for each connector. A call names it by
-    `value`. `told` describes it for people, in words of the user and of services.
+    """A choice that a call of an action can make: a credential, or a set with one credential for each connector. A call
+    names it by `value`. `told` describes it for people, in words of the user and of services.
     """
 
     value: str
@@ -77,7 +77,9 @@ class ProgressReport(TypedDict, total=False):
 
 
 class CallState(TypedDict, total=False):
-    """The state of a run or a question, with the keys of the HTTP API's bodies. Keys that do not apply are absent."""
+    """The state of a run or of a question to a person, with the keys of the HTTP API's bodies. Keys that do not apply
+    are absent.
+    """
 
     status: Required[str]
     action: str
@@ -99,7 +101,7 @@ class CallState(TypedDict, total=False):
 
 
 class Report(Protocol):
-    """A function that receives a call's progress, which never decreases. `total` is None if it is not known."""
+    """Type of a function that receives the progress of a call, which never decreases. `total` is None if it is not known."""
 
     async def __call__(self, progress: float, total: float | None = None, message: str | None = None) -> None:
         """Pass on one report of progress."""
@@ -107,8 +109,8 @@ class Report(Protocol):
 
 
 class Asker(NamedTuple):
-    """The caller: its session, the id of the process at the other end (None if unknown), and the receiver of progress
-    (None if not requested).
+    """The caller of a tool: its session, the id of the process at the other end of the connection (None if unknown),
+    and the function that receives progress (None if not requested).
     """
 
     session: str

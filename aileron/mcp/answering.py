@@ -60,7 +60,9 @@ have (lines.MAX_CALLS_BYTES).
 
 
 async def answer_agent(sock: socket.socket, calls: ToolCalls, asker: Asker) -> None:
-    """Answer the MCP process's requests on the daemon's end of an agent's channel until either side ends it; then close it."""
+    """Answer the MCP process's requests for one agent over `sock`, the daemon's end of the agent's channel, until
+    either side ends the channel; then close it.
+    """
     await _Answering(calls, asker).run(sock)
 
 

@@ -55,8 +55,8 @@ class AgentGone(Exception):
 
 
 class AskRefused(Exception):
-    """Error: the daemon refused a request in a way that the protocol reports as an error. `is_invalid` is true if the
-    caller named an unknown tool or cursor.
+    """Error: the daemon refused an agent's request in a way that the Model Context Protocol reports as an error.
+    `is_invalid` is true if the caller named an unknown tool or cursor.
     """
 
     def __init__(self, refused: Refused) -> None:
@@ -66,7 +66,7 @@ class AskRefused(Exception):
 
 
 class Agent:
-    """The agent at the other end of one connection or request, with its channel to the daemon."""
+    """The agent at the other end of one connection or HTTP request, with its channel to the daemon."""
 
     def __init__(self) -> None:
         self._channel = Channel(self._take, MAX_SAID_BYTES, self._go)
@@ -75,7 +75,7 @@ class Agent:
         self._is_gone = False
 
     async def open(self, sock: socket.socket) -> None:
-        """Start the channel on this end of a socket pair."""
+        """Start the channel to the daemon on this end of a socket pair."""
         await self._channel.open(sock)
 
     async def wait_gone(self) -> None:
@@ -83,11 +83,11 @@ class Agent:
         await self._channel.wait_over()
 
     def close(self) -> None:
-        """End the channel."""
+        """End the channel to the daemon."""
         self._channel.close()
 
     async def listed(self, cursor: str | None) -> Listed:
-        """Return a page of the tools. Raises AskRefused, or AgentGone if the daemon ended the channel."""
+        """Return a page of the list of tools. Raises AskRefused, or AgentGone if the daemon ended the channel."""
         self._last += 1
         said = await self._ask(List(self._last, cursor), None)
         if not isinstance(said, Listed):
@@ -95,7 +95,7 @@ class Agent:
         return said
 
     async def call(self, name: str, arguments: JSONObject, report: Report | None) -> Answered:
-        """Call a tool. Raises AskRefused, or AgentGone if the daemon ended the channel."""
+        """Call a tool and return its result. Raises AskRefused, or AgentGone if the daemon ended the channel."""
         self._last += 1
         document, misfit = _carried(arguments)
         said = await self._ask(Call(self._last, name, document, misfit, report is not None), report)

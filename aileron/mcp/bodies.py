@@ -33,8 +33,8 @@ async def drain_body(receive: Receive) -> None:
 
 
 async def read_body(receive: Receive, *, kept: int = MAX_LINE_BYTES) -> bytes | JSONResponse:
-    """Return the body, or an error response. At most `kept` bytes of the body are stored. The response is returned if the
-    body is longer than MAX_LINE_BYTES, does not arrive in time, or breaks off.
+    """Return the body of a request, or an error response. At most `kept` bytes of the body are stored. The response is
+    returned if the body is longer than MAX_LINE_BYTES, does not arrive in time, or breaks off.
     """
     body = bytearray()
     size = 0
@@ -73,8 +73,8 @@ def after(body: bytes, receive: Receive) -> Receive:
 
 
 def refusal(status: int, message: str) -> JSONResponse:
-    """Return a response with a JSON-RPC error whose id is null. It closes the connection, because the rest of the body
-    may still arrive.
+    """Return a response with this status and a JSON-RPC error whose id is null. It closes the connection, because the
+    rest of the request's body may still arrive.
     """
     error = {"code": _INVALID_REQUEST, "message": message}
     return JSONResponse({"jsonrpc": "2.0", "id": None, "error": error}, status, {"Connection": "close"})

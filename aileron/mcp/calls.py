@@ -122,7 +122,7 @@ class _Rising:
 
 
 class ToolCalls:
-    """Executes the tool calls that arrive by one route, such as the MCP server."""
+    """An executor of the tool calls that arrive by one route, such as the MCP server."""
 
     def __init__(self, door: AgentPort, progress_s: float = PROGRESS_S) -> None:
         self._door = door
@@ -162,7 +162,7 @@ class ToolCalls:
             return results.refused(bug(error), status=status)
 
     def misfit(self, name: str, problem: str) -> ToolResult:
-        """Return the result for a call whose arguments JSON cannot represent."""
+        """Return the result for a call of the tool `name` whose arguments JSON cannot represent, as `problem` says."""
         return results.refused(_bad_input(problem).failure, status=self._refused_status(name))
 
     def _refused_status(self, name: str) -> RunStatus | None:
@@ -189,7 +189,7 @@ class ToolCalls:
         return results.state_result(state)
 
     async def _run(self, asker: Asker, call: Call) -> CallState:
-        """Run the action through the daemon. If the client requested progress, forward the connector's reports meanwhile."""
+        """Run an action through the daemon. If the client requested progress, forward the connector's reports meanwhile."""
         if asker.report is None:
             return await self._door.run(call, CALL_S)
         until = anyio.current_time() + CALL_S
@@ -280,7 +280,7 @@ class ToolCalls:
             raise await self._with_nearest(asker, tool, error.failure.message) from None
 
     async def _with_nearest(self, asker: Asker, tool: str, message: str) -> AileronError:
-        """Return the error for an unknown action, which suggests similar names."""
+        """Return the error `message` for an unknown action, with the names of similar actions."""
         offer = await self._offer(asker)
         names = [tool_name(entry.action.name) for entry in offer.actions]
         # Comparing with a thousand names takes a tenth of a second, each time that a caller gives an unknown name.

@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 
 async def is_taken(sock: socket.socket) -> bool:
-    """Wait until the other side confirms that it uses its end of the socket pair (`take`), or disconnects. Return
+    """Wait until the other side confirms with `take` that it uses its end of the socket pair, or disconnects. Return
     whether it confirmed.
     """
     sock.setblocking(False)
@@ -54,8 +54,8 @@ def take(sock: socket.socket) -> None:
 
 
 class Channel(asyncio.Protocol):
-    """An end of a channel for messages between the daemon and the MCP process. `take` is called with each received
-    message, `ended` when the channel ends; neither may block.
+    """An end of a channel for messages between the daemon and the MCP process. The function `take` is called with each
+    received message, and `ended` when the channel ends; neither may block.
     """
 
     def __init__(self, take: Callable[[bytes], None], most: int, ended: Callable[[], None] = lambda: None) -> None:
@@ -112,7 +112,7 @@ class Channel(asyncio.Protocol):
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
-        """Take each message that is now complete."""
+        """Pass each message that is now complete to `take`."""
         self._held += data
         if not self._is_due:
             self._take_held()

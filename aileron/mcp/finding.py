@@ -160,7 +160,7 @@ class Finder:
 
 
 class _Document(NamedTuple):
-    """The words of an action: their counts by field, and the length of each field."""
+    """The words of an action in the search: their counts by field, and the length of each field."""
 
     counts: dict[str, Counter[str]]
     lengths: dict[str, int]
@@ -168,7 +168,7 @@ class _Document(NamedTuple):
 
 
 class _Corpus(NamedTuple):
-    """The frequency of words in all documents together."""
+    """The frequency of each word in the documents of all actions that are searched together."""
 
     size: int
     have: Counter[str]
@@ -186,9 +186,7 @@ class _Corpus(NamedTuple):
         return cls(size, have, lengths)
 
     def alternatives(self, term: str) -> dict[str, float]:
-        """Return the terms in these documents that match a word of the request, each with its weight: the rarer, the
-        greater.
-        """
+        """Return the words of these actions that match a word of the request, each with its weight: the rarer, the greater."""
         meant = {term: 1.0} | dict.fromkeys(_alike().get(term, ()), _ALIKE_WEIGHT)
         if len(term) >= _MIN_PREFIX:
             longer = (known for known in self.have if known.startswith(term) and known != term)
@@ -199,8 +197,8 @@ class _Corpus(NamedTuple):
         return {word: weight * worth for word, weight in there.items()}
 
     def score(self, document: _Document, asked: Sequence[dict[str, float]]) -> float:
-        """Return a score of how well a document matches. It is the sum, over the words of the request, of the best
-        alternative for each.
+        """Return a score of how well an action's document matches a request. It is the sum, over the words of the
+        request, of the best alternative for each.
         """
         return sum(
             max(
@@ -218,7 +216,7 @@ class _Corpus(NamedTuple):
         return found / (_SATURATION + found)
 
     def _rarity(self, have: float) -> float:
-        """Return BM25's inverse document frequency of a term that occurs in `have` documents; `have` can be a weighted sum."""
+        """Return BM25's inverse document frequency of a word that occurs in `have` documents; `have` can be a weighted sum."""
         return math.log(1 + (self.size - min(have, self.size) + 0.5) / (min(have, self.size) + 0.5))
 
 
@@ -264,7 +262,7 @@ def _stem(word: str) -> str:
 
 @functools.cache
 def _alike() -> dict[str, tuple[str, ...]]:
-    """Return, for each term, the other terms in the lines of ALIKE that contain it."""
+    """Return, for each word of ALIKE (as `_stem` reduces it), the other words of its lines, which have the same meaning."""
     found: dict[str, dict[str, None]] = {}
     for line in ALIKE:
         terms = [_stem(word) for word in line.split()]

@@ -50,7 +50,9 @@ async def first_answers(connection: socket.socket, version: str, *, is_modern: b
 
 
 def _first_questions(version: str, *, is_modern: bool) -> dict[str, bytes]:
-    """Return the first requests of a client of this version, by method. The id of each request is the name of its method."""
+    """Return the first requests that an MCP client of this version sends, by method. The id of each request is the name
+    of its method.
+    """
     nobody: JSONObject = {"name": "aileron", "version": "0"}
 
     def asks(method: str, params: JSONObject) -> bytes:

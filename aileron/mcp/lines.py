@@ -76,7 +76,7 @@ Incoming = SessionMessage | Exception
 
 
 class LineTooLong(Exception):
-    """Error: a line is longer than MAX_LINE_BYTES. `begun` is the part of the line that has arrived so far."""
+    """Error: a line is longer than MAX_LINE_BYTES. `begun` is the part of the line that had arrived by then."""
 
     def __init__(self, most: int, begun: bytes) -> None:
         super().__init__(f"a line of more than {most} bytes")
@@ -84,15 +84,15 @@ class LineTooLong(Exception):
 
 
 class Splitter:
-    """Splits bytes that arrive in pieces of any size into lines, without line ends. It stores at most one line."""
+    """A splitter of bytes that arrive in pieces of any size into lines, without line ends. It stores at most one line."""
 
     def __init__(self, most: int = MAX_LINE_BYTES) -> None:
         self._most = most
         self._held = bytearray()
 
     def feed(self, piece: bytes) -> list[bytes]:
-        """Return the lines that `piece` completes, without empty lines. Raises LineTooLong, after which feed must not be
-        called again.
+        """Return the lines that `piece` completes, without empty lines. Raises LineTooLong, after which this method
+        must not be called again.
         """
         self._held += piece
         if b"\n" not in piece:
@@ -121,8 +121,8 @@ class LineWire:
         self._calls: dict[str, int] = {}  # open requests: id → bytes of the line
 
     async def read(self, into: MemoryObjectSendStream[Incoming]) -> None:
-        """Read until the peer closes its side, or sends a line that is too long, after which the start of the next line
-        is unknown.
+        """Pass lines from the peer to the SDK until the peer closes its side, or sends a line that is too long, after
+        which the start of the next line is unknown.
         """
         splitter = Splitter()
         async with into:
@@ -141,7 +141,9 @@ class LineWire:
                     await self._take(line, into)
 
     async def write(self, outgoing: MemoryObjectReceiveStream[SessionMessage]) -> None:
-        """Write messages until the SDK has no more to send. Raises TimeoutError if the peer does not read."""
+        """Write the SDK's messages to the peer until the SDK has no more to send. Raises TimeoutError if the peer does
+        not read.
+        """
         async with outgoing:
             async for item in outgoing:
                 message = item.message
@@ -185,7 +187,7 @@ class LineWire:
 
 
 def error_line(request: RequestId | None, code: int, message: str) -> bytes:
-    """Return a JSON-RPC error as a line. `request` is the id of the request, or None."""
+    """Return a JSON-RPC error as a line. `request` is the id of the request that it answers, or None."""
     error = {"code": code, "message": message}
     return (
         json.dumps({"jsonrpc": "2.0", "id": request, "error": error}).encode() + b"\n"
@@ -193,8 +195,8 @@ def error_line(request: RequestId | None, code: int, message: str) -> bytes:
 
 
 def _has_id(line: bytes) -> bool:
-    """Return whether the line has an id. By JSON-RPC 2.0, section 4.1, a request object without an "id" member is a
-    notification.
+    """Return whether a line of JSON has an id. By JSON-RPC 2.0, section 4.1, a request object without an "id" member is
+    a notification.
     """
     return b'"id"' in line and "id" in json.loads(line)
 
@@ -211,8 +213,8 @@ def _line(message: Any) -> bytes:
 
 
 def _not_a_message(line: bytes, error: ValidationError) -> bytes:
-    """Return the JSON-RPC error for an invalid message, as a line. It has the message's id, if that can be read, and
-    says where the message is wrong.
+    """Return the JSON-RPC error for a line that is no valid message, as a line. It has the id of `line`, if that can be
+    read, and says where `line` is wrong.
     """
     asked = id_in(line)
     try:

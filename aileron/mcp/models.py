@@ -50,7 +50,9 @@ def built_when_used() -> Iterator[None]:
 
 
 def build_served() -> None:
-    """Build every model of a served method, which takes 30 ms, so that the first client does not wait for it."""
+    """Build the pydantic model of every method that the MCP server serves, which takes 30 ms, so that the first client
+    does not wait for it.
+    """
     from mcp.server.auth.provider import AccessToken
     from mcp.server.models import InitializationOptions
     from mcp_types import jsonrpc, methods

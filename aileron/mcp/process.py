@@ -75,8 +75,8 @@ _Serve = Callable[[Agent], Awaitable[None]]
 
 
 def serve_control(descriptor: int) -> int:
-    """Execute the daemon's orders from the control socket. Return 0 when the daemon closes it. Raises MessageError if the first
-    order is not Start.
+    """Execute the daemon's orders from the control socket `descriptor`. Return 0 when the daemon closes it. Raises
+    MessageError if the first order is not Start.
     """
     control = socket.socket(fileno=descriptor)
     logging.basicConfig(level=logging.WARNING, format="mcp: %(levelname)s %(name)s: %(message)s")
@@ -94,14 +94,14 @@ def serve_control(descriptor: int) -> int:
 
 
 def _calls() -> bytes:
-    """Compile the system call filter for a process that has all its sockets and creates no others."""
+    """Compile the system call filter for the MCP process, which has all its sockets and creates no others."""
     from aileron_sandbox.filters import compile_login
 
     return compile_login(forks=False)
 
 
 class _Process:
-    """The tasks of the process, which run until the daemon closes the control socket."""
+    """The tasks of the MCP process, which run until the daemon closes the control socket."""
 
     def __init__(self, control: socket.socket, start: Start, server: McpServer) -> None:
         self._control = control
@@ -147,8 +147,8 @@ class _Process:
         await send(self._control, encode(message))
 
     async def _rest(self) -> None:
-        """Send Resting whenever no agent has used the process for as long as Start specified. Meanwhile, release memory that is
-        no longer needed.
+        """Send the message Resting whenever no agent has used the process for as long as the message Start specified.
+        Meanwhile, release memory that is no longer needed.
         """
         self._used_at = anyio.current_time()
         while True:
@@ -181,7 +181,9 @@ class _Process:
             agent.close()
 
     async def _serve_connection(self, connection: socket.socket, begun: bytes, agent: Agent) -> None:
-        """Serve an agent's connection until it ends, or the daemon ends the agent's channel."""
+        """Serve an agent's connection, from which the bytes `begun` were already read, until it ends, or the daemon
+        ends the agent's channel.
+        """
         async with anyio.create_task_group() as tasks:
 
             async def end() -> None:
@@ -195,9 +197,9 @@ class _Process:
             tasks.cancel_scope.cancel()
 
     async def _serve_request(self, sock: socket.socket, session: str, agent: Agent) -> None:
-        """Serve a request until the server has finished. After the response was sent completely, the daemon closes its
-        end; that must not cancel the server's task, or the SDK would treat the request as failed and forget the session
-        that it began.
+        """Serve an HTTP request over the exchange's socket `sock` until the MCP server has finished. After the response
+        was sent completely, the daemon closes its end; that must not cancel the server's task, or the SDK would treat
+        the request as failed and forget the session that it began.
         """
         with sock:
             exchange = Exchange(sock)
@@ -214,8 +216,8 @@ class _Process:
 
 
 async def _wait_room(descriptor: int) -> None:
-    """Wait until this process can open two more descriptors. Otherwise the kernel would drop passed descriptors
-    (unix(7)), and the agent's connection would be lost.
+    """Wait until this process can open two more descriptors. Otherwise the kernel would drop the descriptors that the
+    daemon passes (unix(7)), and the agent's connection would be lost.
 
     Meanwhile, new agents wait in the control socket, for as long as the daemon allows.
     """

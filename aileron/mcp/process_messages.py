@@ -69,8 +69,8 @@ description of at most 8,192 characters and its schema.
 
 
 class Start(msgspec.Struct, frozen=True, tag="start"):
-    """The daemon's first order to the process. It has the version that the server reports, and the seconds without use
-    after which the process sends Resting.
+    """The daemon's first message to the MCP process. It has the version that the MCP server reports, and the seconds
+    without use after which the process sends Resting.
     """
 
     version: str
@@ -78,27 +78,27 @@ class Start(msgspec.Struct, frozen=True, tag="start"):
 
 
 class Connection(msgspec.Struct, frozen=True, tag="connection"):
-    """Order to serve an agent's connection. The connection and its channel are sent as descriptors; `begun` was already
-    read from the connection.
+    """Message that tells the MCP process to serve an agent's connection. The connection and the agent's channel are
+    attached as descriptors; `begun` has the bytes that were already read from the connection.
     """
 
     begun: bytes
 
 
 class Request(msgspec.Struct, frozen=True, tag="request"):
-    """Order to serve a request over HTTP. The sockets of its exchange and its channel are sent as descriptors.
-    `session` is only used to tell which requests belong together.
+    """Message that tells the MCP process to serve a request over HTTP. The sockets of the request's exchange and of the
+    agent's channel are attached as descriptors. `session` is only used to tell which requests belong together.
     """
 
     session: str
 
 
 class Changed(msgspec.Struct, frozen=True, tag="changed"):
-    """Order to notify all connections that the list of tools may have changed."""
+    """Message that tells the MCP process to notify all connections that the list of tools may have changed."""
 
 
 class Ready(msgspec.Struct, frozen=True, tag="ready"):
-    """Report that the process serves, and has given up privileges that it does not need. It lists the protocol's
+    """Message that the MCP process serves, and has given up privileges that it does not need. It lists the protocol's
     versions that begin with a handshake, and the other versions.
     """
 
@@ -107,7 +107,7 @@ class Ready(msgspec.Struct, frozen=True, tag="ready"):
 
 
 class Resting(msgspec.Struct, frozen=True, tag="resting"):
-    """Report that the process was unused for as long as Start specified. `taken` is the number of connections and
+    """Message that the MCP process was unused for as long as Start specified. `taken` is the number of connections and
     requests that it has received so far.
     """
 
@@ -115,15 +115,15 @@ class Resting(msgspec.Struct, frozen=True, tag="resting"):
 
 
 class List(msgspec.Struct, frozen=True, tag="list"):
-    """Request for a page of the list of tools."""
+    """Request of the MCP process to the daemon for a page of the list of tools."""
 
     id: int
     cursor: str | None
 
 
 class Call(msgspec.Struct, frozen=True, tag="call"):
-    """Request to call a tool. If JSON cannot represent the arguments, `misfit` describes the problem and `arguments` is
-    empty. `reports` is true if progress is wanted.
+    """Request of the MCP process to the daemon to call a tool. If JSON cannot represent the arguments, `misfit`
+    describes the problem and `arguments` is empty. `reports` is true if progress is wanted.
     """
 
     id: int
@@ -134,19 +134,19 @@ class Call(msgspec.Struct, frozen=True, tag="call"):
 
 
 class Drop(msgspec.Struct, frozen=True, tag="drop"):
-    """Notice that the agent no longer waits for the answer to the List or Call with this id."""
+    """Message that the agent no longer waits for the answer to the List or Call with this id."""
 
     id: int
 
 
 class Heard(msgspec.Struct, frozen=True, tag="heard"):
-    """Notice that a report of progress has reached the agent, so that the next report can be sent."""
+    """Message that a report of progress has reached the agent, so that the daemon can send the next one."""
 
     id: int
 
 
 class Listed(msgspec.Struct, frozen=True, tag="listed"):
-    """A page of tools as a JSON array, and the cursor of the next page."""
+    """The daemon's answer to List: a page of tools as a JSON array, and the cursor of the next page."""
 
     id: int
     tools: bytes
@@ -154,7 +154,7 @@ class Listed(msgspec.Struct, frozen=True, tag="listed"):
 
 
 class Answered(msgspec.Struct, frozen=True, tag="answered"):
-    """The result of a call: the fields of results.ToolResult, with its facts as JSON."""
+    """The daemon's answer to Call: the fields of results.ToolResult, with its facts as JSON."""
 
     id: int
     text: str
@@ -204,25 +204,25 @@ def encode(message: Message) -> bytes:
 
 
 def decode_order(packet: bytes) -> Order:
-    """Decode an order of the daemon. Raises MessageError if it is not valid."""
+    """Decode a message of the daemon on the control socket. Raises MessageError if it is not valid."""
     order: Order = _decoded(_orders, packet)
     return order
 
 
 def decode_from_process(packet: bytes) -> FromProcess:
-    """Decode a message of the process on the control socket. Raises MessageError if it is not valid."""
+    """Decode a message of the MCP process on the control socket. Raises MessageError if it is not valid."""
     word: FromProcess = _decoded(_from_process, packet)
     return word
 
 
 def decode_asked(frame: bytes) -> Asked:
-    """Decode a message of the process on a channel. Raises MessageError if it is not valid."""
+    """Decode a message of the MCP process on an agent's channel. Raises MessageError if it is not valid."""
     asked: Asked = _decoded(_asked, frame)
     return asked
 
 
 def decode_said(frame: bytes) -> Said:
-    """Decode a message of the daemon on a channel. Raises MessageError if it is not valid."""
+    """Decode a message of the daemon on an agent's channel. Raises MessageError if it is not valid."""
     said: Said = _decoded(_said, frame)
     return said
 

@@ -231,8 +231,8 @@ class Relay:
         self._send()
 
     def _put_aside(self) -> None:
-        """Keep only requests and their cancellations waiting while there is no daemon: other notifications are no
-        reason to start one.
+        """Drop waiting lines that are neither requests nor cancellations of one, if there is no daemon, because other
+        notifications are no reason to start one.
         """
         if self._link is not None or self._book is None:
             return
@@ -257,8 +257,8 @@ class Relay:
         self._tell()
 
     def _send(self) -> None:
-        """Send as much as the daemon takes now. If the connection is closed, do not end it here: there may be unread
-        answers, and reading notices the end.
+        """Send as many waiting lines to the daemon as it accepts now. If the connection is closed, do not end it here:
+        there may be unread answers, and the next read notices the end.
         """
         if self._link is None:
             return
@@ -312,7 +312,7 @@ class Relay:
             self._break(self._book.broken)
 
     def _break(self, problem: str) -> None:
-        """End the relay, because the new daemon does not support what the old one promised the client in the handshake."""
+        """End the relay, because the new daemon does not support what the old daemon promised the client in the handshake."""
         self._fail(problem)
         self._tell()
         self._is_over = True
@@ -339,7 +339,7 @@ class Relay:
         self._tell()
 
     def _tell(self) -> None:
-        """Write as many bytes as standard output takes without blocking."""
+        """Write as much output for the client to standard output as it takes without blocking."""
         try:
             while self._out and self._writable.poll(0):
                 del self._out[: os.write(1, self._out[:_PIPE_BUF])]
@@ -355,7 +355,9 @@ class Relay:
         self._noted_bytes += len(lines)
 
     def _read_notes(self) -> ClientConversation:
-        """Parse the forwarded lines, in their order, so that the open requests are known."""
+        """Parse the lines that were forwarded in both directions, in their order, and return the record of the client's
+        open requests.
+        """
         if self._book is None:
             from aileron.mcp.relay_requests import ClientConversation
 
@@ -373,7 +375,9 @@ class Relay:
     # The daemon comes and goes
 
     def _lose(self) -> None:
-        """Handle the end of the connection to the daemon."""
+        """Handle the end of the connection to the daemon: answer or keep the open requests, and prepare for another
+        connection.
+        """
         assert self._link is not None
         self._link.close()
         self._link = None

@@ -41,8 +41,8 @@ def early_file(home: str) -> str:
 
 
 class Early:
-    """The first answers that a home's last daemon stored. They are read when this object is made; if that fails, there
-    are none.
+    """The first answers that a home's last daemon stored for clients. They are read when this object is made; if that
+    fails, there are none.
     """
 
     def __init__(self, home: str, token: str = "") -> None:
@@ -102,8 +102,9 @@ def _params(message: Message) -> Message:
 
 
 def _read(path: str) -> tuple[dict[str, Message], frozenset[str]]:
-    """Return the results by version and method, and the digests of the tokens of sessions with a shorter list of tools.
-    Both are empty unless the file belongs to this user and was written by the daemon of exactly this version of Aileron.
+    """Return the daemon's stored results by version and method, and the digests of the tokens of sessions with a
+    shorter list of tools. Both are empty unless the file belongs to this user and was written by the daemon of exactly
+    this version of Aileron.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)

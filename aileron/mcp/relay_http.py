@@ -113,8 +113,8 @@ class Endpoint:
         self.url = self._elsewhere.url
 
     def connect(self, until: float, read_s: float) -> http.client.HTTPConnection:
-        """Return an established connection; retry until `until`, in the time of `time.monotonic()`. Each later wait for bytes
-        takes at most `read_s` seconds. Raises Unreachable.
+        """Return an established connection to the daemon; retry until `until`, in the time of `time.monotonic()`. Each
+        later wait for bytes takes at most `read_s` seconds. Raises Unreachable.
         """
         pause_s = _PAUSE_S
         while True:
@@ -138,7 +138,7 @@ class Endpoint:
 
 
 class _Flight:
-    """A request whose answer is not complete yet."""
+    """A request of the client whose answer is not complete yet."""
 
     def __init__(self, request_id: int | str, message: Message, line: bytes) -> None:
         self.id: Final = request_id
@@ -160,7 +160,7 @@ class _Flight:
         return name if isinstance(name, str) else "another"
 
     def cancel(self) -> None:
-        """Close the connection from another thread. The request's own thread then ends without an answer."""
+        """Close the request's connection from another thread. The request's own thread then ends without an answer."""
         self.is_cancelled = True
         if self.connection is not None and self.connection.sock is not None:
             with contextlib.suppress(OSError):
@@ -168,7 +168,9 @@ class _Flight:
 
 
 class _Session:
-    """A session of the protocols before 2026. When the daemon has forgotten it, the object is replaced by a new one."""
+    """A session of the MCP versions before 2026. When the daemon has forgotten it, another object for a new session
+    replaces this one.
+    """
 
     def __init__(self, handshake: Message, session_id: str, version: str) -> None:
         self.handshake = handshake
@@ -208,11 +210,11 @@ class HttpRelay:
             self._notify(message, line)
 
     def refuse(self, request_id: int | str | None, why: str) -> None:
-        """Answer a line that is not forwarded with an error."""
+        """Answer a line of the client that is not forwarded with an error, for the reason `why`."""
         self._write(as_line(failed(request_id, why)))
 
     def close(self) -> None:
-        """End the session at the daemon."""
+        """End the MCP session at the daemon."""
         session = self._session
         if session is None or not session.id:
             return
@@ -254,8 +256,8 @@ class HttpRelay:
             self._write(as_line(answer))
 
     def _ask(self, flight: _Flight) -> Message | None:
-        """Send a request, and repeat it if that is safe and necessary. Return the answer for the client, or None if it
-        was already written or the request was cancelled. Raises Unreachable.
+        """Send a client's request to the daemon, and repeat it if that is safe and necessary. Return the answer for the
+        client, or None if it was already written or the request was cancelled. Raises Unreachable.
         """
         body = flight.line
         for asked in range(1, MAX_ASKED + 1):
@@ -283,7 +285,7 @@ class HttpRelay:
         return None if flight.is_cancelled else unknown_outcome(flight.id, flight.tool)
 
     def _listen_again(self, flight: _Flight) -> Message | None:
-        """Open a lost subscription again, as often as necessary."""
+        """Open a subscription whose connection was lost again, as often as necessary."""
         while not flight.is_cancelled:
             with contextlib.suppress(Unreachable):
                 again = _Flight(flight.id, flight.message, as_line(anew(flight.message)))
@@ -304,8 +306,8 @@ class HttpRelay:
         *,
         is_again: bool = False,
     ) -> Message | None:
-        """Send a request as a POST. Return the answer for the client, or None if it was already written. Raises Lost or
-        _Forgotten.
+        """Send a client's request to the daemon as a POST. Return the answer for the client, or None if it was already
+        written. Raises Lost or _Forgotten.
         """
         response = _posted(connection, body.rstrip(b"\n"), {**self._headers(session), **_mirrored(flight.message)})
         self.was_met = True
@@ -345,8 +347,8 @@ class HttpRelay:
         return None
 
     def _heard(self, flight: _Flight, message: Message, data: bytes, *, is_again: bool) -> bytes:
-        """Return a notification that arrives before the answer as a line for the client; empty if the client must not
-        get it.
+        """Return a notification from the daemon that arrives before the answer as a line for the client; empty if the
+        client must not get it.
         """
         if flight.method == LISTEN and message.get("method") == "notifications/subscriptions/acknowledged":
             if flight.is_heard and is_again:
@@ -385,8 +387,8 @@ class HttpRelay:
                 raise _Forgotten
 
     def _renew(self, forgotten: _Session | None) -> None:
-        """Repeat the handshake of a session that the daemon has forgotten, unless another thread has done so. Notify
-        the client that the tools may have changed.
+        """Repeat the handshake of the session `forgotten`, which the daemon has forgotten, unless another thread has
+        done so. Notify the client that the tools may have changed.
         """
         with self._renewing, contextlib.suppress(Unreachable, Lost, _Forgotten):
             session = self._session
@@ -436,8 +438,8 @@ class HttpRelay:
     # Both
 
     def _cancel(self, message: Message) -> bool:
-        """Close the connection of the request that `message` cancels, if it is one of the 2026 protocol. Return whether
-        it is.
+        """Close the connection of the request that the notification `message` cancels, if that request is in the 2026
+        version of MCP. Return whether it is.
         """
         with self._knowing:
             flight = self._flights.get(json.dumps(_params(message).get("requestId")))
@@ -493,8 +495,8 @@ def main() -> int:
 
 
 def _refuse_all(problem: str) -> int:
-    """Answer every request with the problem, because an agent may not show standard error to its person. Return the
-    exit code.
+    """Answer every request with the error `problem`, because an agent may not show standard error to its person. Return
+    the exit code.
     """
     say(problem)
     with contextlib.suppress(OSError):
@@ -592,7 +594,7 @@ def _events(response: http.client.HTTPResponse) -> Iterator[bytes]:
 
 
 def _refused(request_id: int | str, response: http.client.HTTPResponse, kind: str) -> Message:
-    """Return the answer to the client for a response with any status but 200."""
+    """Return the answer to the client's request for a response of the daemon with any status but 200."""
     if response.status == 401:
         return failed(request_id, _ENDED)
     data = b""
@@ -609,7 +611,7 @@ def _refused(request_id: int | str, response: http.client.HTTPResponse, kind: st
 
 
 def _mirrored(message: Message) -> dict[str, str]:
-    """Return the headers that repeat parts of the body, if the protocol requires them."""
+    """Return the HTTP headers that repeat parts of a message's body, if MCP requires them."""
     version = _version_of(message)
     if version is None:
         return {}
@@ -629,7 +631,7 @@ def header_of(value: str) -> str:
 
 
 def _version_of(message: Message) -> str | None:
-    """Return the protocol's version from a request of 2026 or later; None for any other message."""
+    """Return the MCP version that a request names if it is of 2026 or later; None for any other message."""
     meta = _params(message).get("_meta")
     version = meta.get(_VERSION) if isinstance(meta, dict) else None
     return version if isinstance(version, str) and message.get("method") != "initialize" else None

@@ -114,7 +114,9 @@ class ClientConversation:
 
     @property
     def is_resuming(self) -> bool:
-        """True if some answers of the new daemon must not reach the client, so each of its lines must go through `heard`."""
+        """True if some answers of the new daemon must not reach the client, so each line of the daemon must go through
+        `heard`.
+        """
         return bool(self._hidden) or self.is_early or any(request.is_reopened for request in self._open.values())
 
     def sent(self, line: bytes) -> None:
@@ -134,7 +136,7 @@ class ClientConversation:
             self._cancelled(message)
 
     def heard(self, line: bytes) -> bytes:
-        """Process a line from the daemon, and return what to write to the client: usually the same line, or nothing."""
+        """Process a line from the daemon, and return the bytes to write to the client: usually the same line, or nothing."""
         message = message_of(line)
         if message is None:
             return line
@@ -152,8 +154,8 @@ class ClientConversation:
         return line
 
     def _resumed_with(self, message: Message) -> bytes:
-        """Process the answer to the repeated handshake, which the client must not see. Return a notification that the
-        tools may have changed, or nothing.
+        """Process the daemon's answer to the handshake that the relay repeated, which the client must not see. Return a
+        notification that the tools may have changed, or nothing.
         """
         if not _keeps(_result(self._promised), _result(message)):
             self.broken = "the daemon speaks the protocol otherwise than this agent was told: start the agent again"
@@ -243,7 +245,7 @@ class ClientConversation:
 
 
 class _Open:
-    """An open request: its id and method, and the message if it can be sent again."""
+    """An open request of the client: its id and method, and the message if it can be sent again."""
 
     __slots__ = ("again", "asked", "id", "is_heard", "is_reopened", "method", "size", "tool")
 
@@ -295,11 +297,11 @@ class TooLong:
         self._scanner.feed(begun)
 
     def feed(self, piece: bytes) -> None:
-        """Process the next piece of the line."""
+        """Process the next piece of the overlong line."""
         self._scanner.feed(piece)
 
     def refusal(self, why: str) -> bytes:
-        """Return the error for the line, under no id if the line has no id."""
+        """Return the error for the overlong line, with the reason `why`, under no id if the line has no id."""
         return as_line(failed(self._scanner.found(), why))
 
 
@@ -358,8 +360,8 @@ def _result(message: Message | None) -> Message:
 
 
 def _keeps(promised: Message, given: Message) -> bool:
-    """Return whether the answer to a repeated handshake (`given`) has the version and at least the capabilities of the
-    first (`promised`).
+    """Return whether a daemon's answer to a repeated handshake (`given`) has the version and at least the capabilities
+    of the first answer (`promised`).
     """
     if promised.get("protocolVersion") != given.get("protocolVersion"):
         return False

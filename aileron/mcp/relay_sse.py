@@ -22,7 +22,7 @@ MAX_EVENT_BYTES: Final = 16 << 20
 
 
 class EventError(Exception):
-    """An event is larger than MAX_EVENT_BYTES."""
+    """Error: an event is larger than MAX_EVENT_BYTES."""
 
 
 class Events:

@@ -58,7 +58,7 @@ _DO_NOT_REPEAT: Final = "Do not call the action again for this."
 
 
 class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to a call: a text, the same content as JSON (facts), and whether the answer counts as an error."""
+    """The result of a tool call: a text, the same content as JSON (facts), and whether the result counts as an error."""
 
     text: str
     facts: JSONObject
@@ -90,8 +90,8 @@ _NEXT_OTHERWISE: Final = "Tell the person what the message says; calling again w
 
 
 def state_result(state: CallState, *, page: int = 1, first: str = "") -> ToolResult:
-    """Return the state of a run or a question as a result. `page` is the page of the run's result to return, from 1.
-    The text `first` is put before the message.
+    """Return the state of a run or a question as the result of a tool call. `page` is the page of the run's result to
+    return, from 1. The text `first` is put before the message.
 
     Raises AileronError(bad_input) for a page that does not exist.
     """
@@ -120,7 +120,7 @@ def state_result(state: CallState, *, page: int = 1, first: str = "") -> ToolRes
 
 
 def refused(failure: Failure, *, status: RunStatus | None = None) -> ToolResult:
-    """Return the result of a refused call, in which nothing was done. For a call of an action, `status` is `failed`."""
+    """Return the result of a refused tool call, in which nothing was done. For a call of an action, `status` is `failed`."""
     facts: JSONObject = {} if status is None else {"status": status.value}
     error = _error(msgspec.to_builtins(failure))
     facts |= {"message": _words(failure.message), "next_step": _after_failure(error)}
@@ -265,8 +265,8 @@ def _put_result(facts: JSONObject, result: JSON, page: int) -> None:
 
 
 def _sentences(status: RunStatus, facts: JSONObject, message: str) -> tuple[str, str]:
-    """Return a sentence about what happened, and one about what to do next. For a waiting request, the daemon's `message`
-    is passed on unchanged.
+    """Return a sentence about what happened in a run or question, and one about what to do next. For a waiting request,
+    the daemon's `message` is passed on unchanged.
     """
     match status:
         case RunStatus.COMPLETED:
@@ -360,8 +360,8 @@ def _error(error: Failure | JSONObject) -> JSONObject:
 
 
 def _fitting(values: JSONObject) -> JSONObject:
-    """Return the values, in order, within _MAX_FACT_BYTES. Values that do not fit are replaced by a note with their
-    size or number.
+    """Return the parts of a failure in `values`, in order, within _MAX_FACT_BYTES. Values that do not fit are replaced
+    by a note with their size or number.
     """
     room = _MAX_FACT_BYTES
     shown: JSONObject = {}
@@ -378,7 +378,7 @@ def _fitting(values: JSONObject) -> JSONObject:
 
 
 def _quoted(reason: str) -> str:
-    """Return a person's words as the quoted end of a sentence, without adding a full stop if they end in one."""
+    """Return a person's reason as the quoted end of a sentence, without adding a full stop if it ends in one."""
     return f': "{reason}"' if reason.endswith((".", "!", "?", "…")) else f': "{reason}".'
 
 

@@ -26,7 +26,8 @@ _NOT_HERE: Final = ("uvicorn", "python_multipart", "multipart")
 
 
 def import_little() -> None:
-    """Replace the SDK's packages in this process by empty ones, so that a submodule is imported without the others.
+    """Replace the packages of the MCP SDK in this process by empty ones, so that a submodule is imported without the
+    others.
 
     Raises ImportError if the SDK is not installed.
     """

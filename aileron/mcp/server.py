@@ -126,8 +126,8 @@ _Context = ServerRequestContext[Any, Any]
 
 
 class _Told:
-    """A connection of the older protocol that is notified of changes to the list of tools. While it does not read, all
-    changes are combined into one notification.
+    """A connection of an MCP version before 2026 that is notified of changes to the list of tools. While it does not
+    read, all changes are combined into one notification.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -202,7 +202,7 @@ class McpServer:
 
     @property
     def http_sessions(self) -> int:
-        """Number of HTTP sessions of the older protocol."""
+        """Number of HTTP sessions of MCP versions before 2026."""
         return len(self._owners())
 
     async def tools_changed(self) -> None:
@@ -255,8 +255,8 @@ class McpServer:
                 del self._requests[session]
 
     def _opens_one_more(self, scope: Scope, session: str) -> bool:
-        """Return whether a request would begin an HTTP session of the older protocol beyond the maximum for one Aileron
-        session.
+        """Return whether a request would begin an HTTP session, in an MCP version before 2026, beyond the maximum for
+        the Aileron session `session`.
         """
         fields = {name: value.decode("latin-1") for name, value in scope["headers"]}
         if b"mcp-session-id" in fields or fields.get(b"mcp-protocol-version") in MODERN_PROTOCOL_VERSIONS:
@@ -372,7 +372,7 @@ def _agent(ctx: _Context) -> Agent:
 
 
 def _session(scope: Scope) -> str | None:
-    """Return the session of an HTTP request, or None if the daemon established no session."""
+    """Return the Aileron session of an HTTP request, or None if the daemon established no session."""
     state = scope.get("state", {})
     session = state.get("session")
     return session if isinstance(session, str) and session and isinstance(state.get("agent"), Agent) else None
@@ -401,7 +401,9 @@ class _NoTraceback(logging.Filter):
 
 
 def _quiet() -> None:
-    """Silence the SDK's messages below warnings, because its debug lines quote messages, and remove all its tracebacks."""
+    """Silence the messages of the MCP SDK below warnings, because its debug lines quote messages, and remove all its
+    tracebacks.
+    """
     logging.getLogger("mcp").setLevel(logging.WARNING)
     for name in _SAY_WHAT_FAILED:
         logger = logging.getLogger(f"mcp.{name}")

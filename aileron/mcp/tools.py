@@ -136,7 +136,7 @@ def schema_of(offered: Offered) -> JSONObject:
 
 
 def asks_first(offered: Offered) -> bool:
-    """Return whether each call waits for a person's decision."""
+    """Return whether each call of the action waits for a person's decision."""
     return offered.action.approval.required and not offered.granted
 
 
@@ -163,7 +163,7 @@ def _cut(text: str) -> str:
 
 
 def _annotated(offered: Offered) -> Hints:
-    """Return the hints of a tool. docs/adr/0019-mcp.md has the reasons."""
+    """Return the hints about the effects of an action's tool. docs/adr/0019-mcp.md has the reasons."""
     action = offered.action
     asks = asks_first(offered)
     reads = not asks and all(step.does is Effect.READ for step in action.steps)

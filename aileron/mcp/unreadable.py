@@ -99,7 +99,7 @@ class IdScanner:
         return at + 1
 
     def _inside(self, piece: bytes, at: int) -> int:
-        """Skip the contents of a nested value, up to its end or to a string. Return the next position."""
+        """Skip the contents of a nested JSON value, up to its end or to a string. Return the next position in `piece`."""
         quote = piece.find(b'"', at, at + _INSIDE_BYTES)
         part = piece[at : at + _INSIDE_BYTES if quote < 0 else quote]
         depths = list(accumulate(map(_STEPS.__getitem__, part), initial=self._depth))[1:]
