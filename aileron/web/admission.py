@@ -81,7 +81,7 @@ Handler = Callable[[Request, Session], Awaitable[Response]]
 
 
 class _AgentsError(Exception):
-    """The browser that sent the request was started in an agent's session, so it may not unlock the page."""
+    """Error: the browser that sent the request was started in an agent's session, so it may not unlock the page."""
 
     def __init__(self, session: str) -> None:
         super().__init__(session)
@@ -89,7 +89,7 @@ class _AgentsError(Exception):
 
 
 class Admission:
-    """Decides which browsers can use the page, and serves unlocking and locking.
+    """The access control of the page: it decides which browsers can use the page, and serves unlocking and locking.
 
     `port` is the loopback port; `has_passkeys` returns whether a passkey can be used now.
     """
@@ -115,7 +115,8 @@ class Admission:
     # Who may see
 
     def let_in(self, handler: Handler, *, is_end: bool = False) -> Callable[[Request], Awaitable[Response]]:
-        """Wrap a handler so that it serves only unlocked browsers; all others get the page that explains how to unlock.
+        """Wrap a handler of the page so that it serves only unlocked browsers; all others get the page that explains
+        how to unlock.
 
         The handler's response is sent only if the session is still open afterwards, or if ending it is the handler's
         purpose (`is_end`).
@@ -177,7 +178,8 @@ class Admission:
         return answer
 
     async def _stranger(self, request: Request) -> Process:
-        """Return the process of a browser without a session. Raises Unseen, _AgentsError or AileronError(busy).
+        """Return the process of a browser that has no session. Raises Unseen if it cannot be determined, _AgentsError
+        if an agent started the browser, or AileronError(busy).
 
         A browser that an agent's session started is recorded as refused.
         """
@@ -197,7 +199,9 @@ class Admission:
         return refusals.unseen(error, "")
 
     def not_opened(self, approval_id: str, error: AileronError) -> Response:
-        """Return the unlock page after a failed attempt, with the reason. `approval_id` is what the browser sent, unchecked."""
+        """Return the unlock page with the reason `error` why unlocking failed. `approval_id` is what the browser sent,
+        unchecked.
+        """
         to = approval_id if is_approval_id(approval_id) else ""
         return self._unlock_page(to, error.failure.message, error.failure.failure_class.http_status)
 
@@ -223,7 +227,9 @@ class Admission:
         return await self._daemon.process((client[0], client[1]), (server[0], server[1]))
 
     async def _locked_out(self, request: Request, approval_id: str) -> Response:
-        """Return the unlock page for a browser without a session, with the reason if known. The request was not executed."""
+        """Return the unlock page for a browser without an open session, with the reason if it is known. The browser's
+        request was not executed.
+        """
         if request.url.path == _NEWS:
             return _locked_news()
         if request.method == "POST":
@@ -239,7 +245,9 @@ class Admission:
         return self._unlock_page(approval_id, words)
 
     async def _ended_meanwhile(self, request: Request, approval_id: str) -> Response:
-        """Return the unlock page for a browser whose session ended during its request, with what is known about the effect."""
+        """Return the unlock page for a browser whose session ended during its request, with what is known about the
+        request's effect.
+        """
         if request.url.path == _NEWS:
             return _locked_news()
         past = self._sessions.past_of(cookies_of(request, self._cookie))
@@ -251,8 +259,8 @@ class Admission:
         return self._unlock_page(approval_id, words, HTTPStatus.FORBIDDEN)
 
     async def _on_record(self, approval_id: str) -> str:
-        """Return a sentence that says whether a question was decided, for a browser whose session ended while it sent
-        the decision.
+        """Return a sentence that says whether the question `approval_id` was decided, for a browser whose session ended
+        while it sent the decision.
         """
         try:
             question = await self._daemon.question(approval_id)
@@ -306,7 +314,7 @@ class Admission:
         return await self.open(request, key.key_id, process, approval_id, key)
 
     def _wrong_of(self, process: Process, now: float) -> int | None:
-        """Return the number of recent wrong passphrases if that is too many for this process to try again; otherwise None."""
+        """Return the number of recent wrong passphrases if the browser's process may not try another; None if it may."""
         late = [guesser for at, guesser in self._wrong if now - at < WRONG_S]
         own = sum(guesser.is_same(process) for guesser in late)
         if own >= MAX_WRONG:
@@ -316,7 +324,9 @@ class Admission:
     async def open(
         self, request: Request, key_id: str, process: Process, approval_id: str, key: Key | None = None
     ) -> Response:
-        """Open a session, which replaces any earlier session of this browser."""
+        """Open a session for a browser, in place of any earlier session of it, and return the redirect to the question
+        or the queue.
+        """
         if approval_id and not is_approval_id(approval_id):
             raise FormError(HTTPStatus.BAD_REQUEST, "this form leads nowhere")
         old = self._sessions.of_cookies(cookies_of(request, self._cookie))
@@ -338,8 +348,8 @@ class Admission:
         return response
 
     def check_token(self, session: Session, fields: dict[str, str], *does: str) -> None:
-        """Check that the form has this session's token for exactly this action, given as words such as `lock`. Raises
-        FormError otherwise.
+        """Check that the form has this session's token for exactly the action `does`, given as words such as `lock`.
+        Raises FormError otherwise.
         """
         if not session.is_token(needed(fields, "token"), *does):
             raise FormError(HTTPStatus.FORBIDDEN, "this form is not of this session, or was changed: nothing was done")

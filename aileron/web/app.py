@@ -35,7 +35,7 @@ __all__ = ["Page"]
 
 
 class Page:
-    """The web page on which a person decides questions. Each daemon has one; `port` is its loopback port."""
+    """The web page on which a person decides questions. Each daemon has one instance; `port` is the daemon's loopback port."""
 
     def __init__(self, daemon: DaemonPort, sessions: Sessions, port: int, passkeys: PasskeyPort) -> None:
         admission = Admission(daemon, sessions, port, lambda: bool(with_passkeys.offered()))

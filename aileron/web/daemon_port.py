@@ -67,7 +67,7 @@ class Process(Protocol):
 
 
 class Unseen(Exception):
-    """The process that sent the request cannot be determined; `why` gives the reason.
+    """Error: the process that sent the request cannot be determined; `why` gives the reason.
 
     `is_gone`: the connection is closed, which is harmless. `is_foreign`: the process is another user's; its attempts
     are not recorded, so that they cannot fill the record.
@@ -88,13 +88,15 @@ class DaemonPort(Protocol):
         ...
 
     def opens(self, passkey: str) -> bool:
-        """Return whether the passkey with this id can decide now. False while the vault is locked, because that is then
-        unknown. Never raises.
+        """Return whether the passkey with this id can decide now. False while the vault is locked, because the answer
+        is then unknown. Never raises.
         """
         ...
 
     async def process(self, client: tuple[str, int], server: tuple[str, int]) -> Process:
-        """Return the process that has this connection open at the address `client`. Raises Unseen or AileronError(busy)."""
+        """Return the process that has the other end of this TCP connection open, at the address `client`. Raises Unseen
+        or AileronError(busy).
+        """
         ...
 
     async def session_of(self, process: Process) -> str | None:
@@ -106,15 +108,15 @@ class DaemonPort(Protocol):
         ...
 
     async def unlocked(self, page: str, key_id: str, process: Process) -> None:
-        """Record that a page was unlocked. If this fails, the page stays locked."""
+        """Record in the audit trail that a page was unlocked. If this fails, the page stays locked."""
         ...
 
     async def locked(self, page: str, why: Ended) -> None:
-        """Record that a page was locked again. Never raises: the page is locked even if the disk fails."""
+        """Record in the audit trail that a page was locked again. Never raises: the page is locked even if the disk fails."""
         ...
 
     async def refused(self, what: Literal["unlock", "page"], why: Refused, key_id: str | None) -> None:
-        """Record that a browser was refused, at unlocking or on the page. Never raises."""
+        """Record in the audit trail that a browser was refused, at unlocking or on the page. Never raises."""
         ...
 
     async def waiting(self) -> list[ApprovalEntry]:
@@ -126,7 +128,7 @@ class DaemonPort(Protocol):
         ...
 
     async def question(self, approval_id: str) -> Question:
-        """Return the complete question. Raises AileronError(not_found) if it does not exist."""
+        """Return the complete question with this id. Raises AileronError(not_found) if it does not exist."""
         ...
 
     async def preview(self, approval_id: str, plan_digest: str) -> Preview:
@@ -150,11 +152,11 @@ class DaemonPort(Protocol):
         ...
 
     async def result(self, approval_id: str) -> RunState:
-        """Return the state of a question and its result."""
+        """Return the state of a question and, if its run has ended, the result."""
         ...
 
     async def record(self, audit_id: str) -> RecordOfRun:
-        """Return the record of a run: its events, oldest first, and whether there are more."""
+        """Return the record of a run in the audit trail: its events, oldest first, and whether there are more."""
         ...
 
     def news(self) -> anyio.Event:

@@ -51,7 +51,7 @@ _DECISION: Final = ("token", "decision", "digest", "reason", "word", "read", "ed
 
 
 class DecisionForms:
-    """Handles the page's forms that approve or deny one question. Each page has one instance."""
+    """The handlers of the page's forms that approve or deny one question. Each page has one instance."""
 
     def __init__(
         self, daemon: DaemonPort, admission: Admission, questions: QuestionPages, passkeys: PasskeyPort
@@ -156,7 +156,7 @@ class DecisionForms:
         return as_json(await self._passkeys.challenge(approval_id, decided.digest, decided.decision, decided.reason))
 
     async def _choice(self, session: Session, approval_id: str, fields: dict[str, str]) -> UnsignedDecision | Response:
-        """Return the form's decision if it can be signed now; otherwise a page with the reason.
+        """Return the decision in the form's fields if it can be signed now; otherwise a page with the reason why not.
 
         Raises FormError for an invalid form.
         """
@@ -187,7 +187,9 @@ class DecisionForms:
     async def _check_shown(
         self, session: Session, shown: QuestionView, digest: str, edit: str | None
     ) -> Response | None:
-        """Return None if the question is open and unchanged since the form's page; otherwise the page with its current state."""
+        """Return None if the question is open and unchanged since the page with the form was made; otherwise the page
+        with the question's current state.
+        """
         if not shown.review.waits:
             return await self._too_late(session, shown.review.id)
         if digest == shown.review.digest:
@@ -198,7 +200,7 @@ class DecisionForms:
         return await self._questions.waiting_page(session, shown, edit, problem, HTTPStatus.CONFLICT)
 
     async def _no_yes(self, session: Session, shown: QuestionView, edit: str | None) -> Response:
-        """Return the question's page with a message that it cannot be approved as it is. Nothing is signed."""
+        """Return the page of a question with a message that the question cannot be approved as it is. Nothing is signed."""
         problem = "This cannot be approved as it is. Nothing was signed."
         return await self._questions.waiting_page(session, shown, edit, problem, HTTPStatus.CONFLICT)
 

@@ -40,7 +40,7 @@ _MAX_COOKIES: Final = 8
 
 
 class FormError(Exception):
-    """The request is not a valid form of this page. The error text is for a person."""
+    """Error: the request is not a valid form of this page. The error text is for a person."""
 
     def __init__(self, status: HTTPStatus, why: str) -> None:
         super().__init__(why)
@@ -60,7 +60,7 @@ def check_from_here(request: Request) -> None:
 
 
 def is_from_here(request: Request) -> bool:
-    """Return whether the browser says that the request comes from this page or a typed address, not from another site."""
+    """Return whether the browser says that a request comes from this page or a typed address, not from another site."""
     return request.headers.get("sec-fetch-site", "none") in ("none", "same-origin")
 
 
@@ -70,7 +70,7 @@ def is_opened(request: Request) -> bool:
 
 
 async def read_form(request: Request, *known: str) -> dict[str, str]:
-    """Return the fields of the form. Raises FormError for an invalid form."""
+    """Return the fields of a submitted form, whose names must be among `known`. Raises FormError for an invalid form."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != _FORM:
         raise FormError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "this is not the form of a page")
@@ -95,7 +95,9 @@ async def read_form(request: Request, *known: str) -> dict[str, str]:
 
 
 def query_of(request: Request, *known: str) -> dict[str, str]:
-    """Return the fields of the query string, which a form that changes nothing sends. Raises FormError for an invalid query."""
+    """Return the fields of the query string, which a form that changes nothing sends; their names must be among
+    `known`. Raises FormError for an invalid query.
+    """
     try:
         return _fields(request.scope["query_string"].decode("ascii"), known)
     except UnicodeDecodeError:
@@ -132,7 +134,7 @@ def _fields(text: str, known: tuple[str, ...]) -> dict[str, str]:
 
 
 def needed(fields: Mapping[str, str], name: str) -> str:
-    """Return a field that must be present. Raises FormError if it is missing."""
+    """Return the value of a form's field that must be present. Raises FormError if it is missing."""
     if name not in fields:
         raise FormError(HTTPStatus.BAD_REQUEST, f"this form has no {name}")
     return fields[name]

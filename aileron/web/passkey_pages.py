@@ -68,7 +68,7 @@ class PageAccess(msgspec.Struct, frozen=True):
 
 
 class PasskeyPages:
-    """Serves the pages that list, register and revoke passkeys, and unlocking with one. Each page has one instance."""
+    """The pages that list, register and revoke passkeys, and unlocking with one. Each page has one instance."""
 
     def __init__(self, passkeys: PasskeyPort, ways: PageAccess) -> None:
         self._passkeys = passkeys

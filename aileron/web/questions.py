@@ -72,7 +72,9 @@ class QuestionView(NamedTuple):
     """Hash that changes when anything about the question changes (`mark_of`)."""
 
     def values(self, edit: str | None) -> dict[str, object]:
-        """Return the values for a template."""
+        """Return the values with which a template shows this question. `edit` is the digest of the edited version to
+        show, or None.
+        """
         question = self.review.question
         return {
             "id": question.approval_id,
@@ -90,7 +92,7 @@ class QuestionView(NamedTuple):
 
 
 class QuestionPages:
-    """Serves the queue, the page and preview of each question, and requests for news. Each page has one instance."""
+    """The queue, the page and preview of each question, and the answers to requests for news. Each page has one instance."""
 
     def __init__(self, daemon: DaemonPort, admission: Admission, passkeys: PasskeyPages) -> None:
         self._daemon = daemon
@@ -176,7 +178,7 @@ class QuestionPages:
         http_status: int = HTTPStatus.OK,
         note: str | None = None,
     ) -> Response:
-        """Return the page of a question that can no longer be decided, with its decision and outcome."""
+        """Return the page of a question that can no longer be decided, with the decision and its outcome."""
         approval_id = shown.review.id
         result = await self._daemon.result(approval_id)
         status = result.status
@@ -215,7 +217,8 @@ class QuestionPages:
         )
 
     async def shown(self, session: Session, approval_id: str, edit: str | None, *, read: bool = True) -> QuestionView:
-        """Return the current question with the preview that this session read; with `read`, read the preview if there is none.
+        """Return the current state of a question, with the preview that this session read; with `read`, read the
+        preview if there is none.
 
         Raises AileronError: not_found, or hash_mismatch if an open question does not match its digest, because another
         program may have changed the ledger's file while no daemon ran.
@@ -229,7 +232,8 @@ class QuestionPages:
     async def _preview(
         self, session: Session, approval_id: str, digest: str, *, read: bool = True, again: bool = False
     ) -> Preview | None:
-        """Return the preview that this session read, or None. With `read`, read it if it is missing; with `again`, in any case.
+        """Return the preview that this session read, or None. With `read`, read it if it is missing; with `again`,
+        always read it anew.
 
         Raises OverError if the session ended. If the service cannot be read, return a preview with the failure, so that the
         person sees why no state is shown, and can still deny. This preview is not stored, and an earlier one is dropped.
@@ -267,8 +271,8 @@ class QuestionPages:
         return with_fields(JSONResponse(told))
 
     async def _told(self, names: list[str]) -> dict[str, object]:
-        """Return what the page's script checks for changes: of the questions with the ids `names`, or of the queue if
-        there are none.
+        """Return the values that the page's script checks for changes: of the questions with the ids `names`, or of the
+        queue if there are none.
 
         `news` changes with their state (`mark_of`), `status` is that of a single question, `waiting` counts open questions.
         """
@@ -290,7 +294,7 @@ class QuestionPages:
         return on_to(approval_id, edit)
 
     def passkeys_for(self, shown: QuestionView) -> dict[str, object]:
-        """Return the passkeys that can decide about a question, for a template."""
+        """Return the passkeys that can decide about a question, as values for a template."""
         return {
             "passkeys": [{"key_id": passkey.id, "name": passkey.name} for passkey in self._passkeys.offered()],
             "passkey_approves": self._passkeys.says_yes_to(shown.review.question.kind),

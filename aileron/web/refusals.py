@@ -63,7 +63,7 @@ def agents(session: str, approval_id: str) -> Response:
 
 
 def stolen(approval_id: str) -> Response:
-    """Return the page for a session's cookie that came from another process than the one that unlocked the page."""
+    """Return the page for a request whose session cookie came from another process than the one that unlocked the page."""
     why = (
         "The cookie of an unlocked page came from another program than the browser that unlocked it. The page is now "
         "locked, and this is on record (aileron audit list --type approval.refused)."

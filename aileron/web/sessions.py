@@ -57,11 +57,11 @@ _FOREVER_S: Final = 3600.0
 
 
 class OverError(Exception):
-    """A session ended during a request, so no further contents are shown in it."""
+    """Error: the session ended during a request, so no further contents are shown in it."""
 
 
 class StolenError(Exception):
-    """A session's cookie came from another process than the one that unlocked the page. The session was locked."""
+    """Error: the session's cookie came from another process than the one that unlocked the page. The session was locked."""
 
 
 class Session:
@@ -92,7 +92,7 @@ class Session:
         self._notes: OrderedDict[str, str] = OrderedDict()
 
     def is_opened_by(self, cookie: str) -> bool:
-        """Return whether `cookie` is the cookie of this session."""
+        """Return whether `cookie` is the cookie that opens this session."""
         return hmac.compare_digest(self.cookie, _digest(cookie))
 
     def token(self, *does: str) -> str:
@@ -105,7 +105,7 @@ class Session:
         return hmac.compare_digest(self.token(*does).encode(), shown.encode())
 
     def preview_of(self, approval_id: str, digest: str) -> Preview | None:
-        """Return the preview that this session read before; None if there is none."""
+        """Return the preview of the plan with this digest that this session read before; None if there is none."""
         found = self._previews.get((approval_id, digest))
         return None if found is None else found[0]
 
@@ -120,7 +120,7 @@ class Session:
             self._previews.popitem(last=False)
 
     def forget_preview(self, approval_id: str, digest: str) -> None:
-        """Drop a preview that no longer shows the current state."""
+        """Drop the preview of the plan with this digest, because it no longer shows the current state."""
         self._previews.pop((approval_id, digest), None)
 
     def forget_previews_of(self, approval_id: str) -> None:
@@ -129,19 +129,19 @@ class Session:
             del self._previews[key]
 
     def leave_note(self, approval_id: str, text: str) -> None:
-        """Leave a note for the next page about this question."""
+        """Store a text that the next page about this question shows."""
         self._notes[approval_id] = text
         while len(self._notes) > MAX_NOTES:
             self._notes.popitem(last=False)
 
     def note_of(self, approval_id: str) -> str | None:
-        """Return the note for a question without removing it, because the question's page is loaded again while its
-        runs are in progress.
+        """Return the stored text for a question's page without removing it, because the page is loaded again while the
+        question's runs are in progress.
         """
         return self._notes.get(approval_id)
 
     def take_note(self, approval_id: str) -> str | None:
-        """Return the note for a question, and remove it."""
+        """Return the stored text for a question's page, and remove it."""
         return self._notes.pop(approval_id, None)
 
     def check_open(self) -> None:
@@ -150,7 +150,7 @@ class Session:
             raise OverError
 
     def wipe(self) -> None:
-        """End the session: wipe the key, and drop previews and notes."""
+        """End the session: overwrite its approver's key in memory, and drop previews and notes."""
         self.over.set()
         if self.key is not None:
             self.key.wipe()
@@ -223,7 +223,7 @@ class Sessions:
             raise StolenError
 
     async def is_open(self, session: Session) -> bool:
-        """Return whether the session is open at this moment. A session whose time is over is ended first."""
+        """Return whether the session is open at this moment. A session whose time is over is first ended."""
         await self.end_due()
         return session in self._open
 

@@ -54,7 +54,7 @@ _READ: Final = re.compile(r"all|part")
 
 
 class SeveralPages:
-    """Serves the pages on which several requests are decided together. Each page has one instance."""
+    """The pages on which several similar requests are decided together. Each page has one instance."""
 
     def __init__(self, daemon: DaemonPort, admission: Admission, questions: QuestionPages) -> None:
         self._daemon = daemon
@@ -85,7 +85,7 @@ class SeveralPages:
         return await self._card_page(session, views, card)
 
     async def _shown(self, session: Session, names: list[str], *, read: bool) -> list[QuestionView]:
-        """Return the current state of each request.
+        """Return the current state of each request whose id is in `names`.
 
         With `read`, also read its preview, unless the requests cannot be decided together anyway.
         """
@@ -135,7 +135,7 @@ class SeveralPages:
     async def _listed(
         self, session: Session, views: list[QuestionView], problem: str | None, status: int = HTTPStatus.OK
     ) -> Response:
-        """Return the list of the requests, each with a link to its own page and with its state."""
+        """Return the page that lists the requests, each with a link to its own page and with its state."""
         return html(
             "several_listed.html",
             status,
@@ -173,7 +173,9 @@ class SeveralPages:
         return await self._card_page(session, views, card, read=fields.get("read", "all"))
 
     async def _checked(self, session: Session, views: list[QuestionView], digest: str) -> Card | Response:
-        """Return the requests' card if it is unchanged since the form's page; otherwise the page with the current state."""
+        """Return the requests' common card if it is unchanged since the page with the form was made; otherwise a page
+        with the current state.
+        """
         card = _card_of(session, views)
         if isinstance(card, Apart):
             return await self._listed(session, views, card.why, HTTPStatus.CONFLICT)
@@ -223,9 +225,9 @@ class SeveralPages:
     async def _why_untaken(
         self, session: Session, view: QuestionView, decision: Literal["approve", "deny"], reason: str | None
     ) -> str | None:
-        """Submit the decision about one of the requests.
+        """Submit the decision about one of the requests. Return the reason if the daemon did not accept it, else None.
 
-        Return None if it was accepted, else the reason why not. Raises OverError if the session has ended, and its key with it.
+        Raises OverError if the session has ended, and its key with it.
         """
         session.check_open()
         if (key := session.key) is None:
@@ -269,12 +271,14 @@ def _of(views: list[QuestionView]) -> str:
 
 
 def _digest(views: list[QuestionView]) -> str:
-    """Return the digests of all displayed questions, joined, as a form of this page contains them."""
+    """Return the digests of all displayed questions, joined into one string, as a form of this page contains them."""
     return ",".join(view.review.digest for view in views)
 
 
 def _times(views: list[QuestionView]) -> dict[str, object]:
-    """Return template values: when the first request expires, and what the page's script needs to request news."""
+    """Return template values for these requests: when the first one expires, and what the page's script needs to
+    request news.
+    """
     questions = [view.review.question for view in views]
     first = min((question.expires_at for question in questions), key=milliseconds)
     return {

@@ -48,25 +48,25 @@ class PageTemplates(NamedTuple):
 
 
 def html(template: str, http_status: int = 200, /, **values: Any) -> Response:
-    """Return a page made from `template`."""
+    """Return a response with the page made from `template` and `values`."""
     looks = page_templates()
     return with_fields(HTMLResponse(looks.templates.get_template(template).render(values), http_status))
 
 
 def with_fields(response: Response) -> Response:
-    """Add the headers that restrict what a page can do, and return the response."""
+    """Add the header fields that restrict what the page in a response can do, and return the response."""
     response.headers.update({**_FIELDS, "Content-Security-Policy": page_templates().policy})
     return response
 
 
 @functools.cache
 def page_templates() -> PageTemplates:
-    """Return the templates and the policy, which are read only once."""
+    """Return the page's templates and Content-Security-Policy, which are read only once."""
     import jinja2
     import markupsafe
 
     def harmless(value: Any) -> Any:
-        """Return the value with hidden characters spelled out.
+        """Return a template's value with hidden characters spelled out.
 
         Jinja's `finalize` calls this as the last step before a value is escaped.
         """

@@ -70,7 +70,7 @@ class QueueRow(msgspec.Struct, frozen=True):
 
 
 class Sent(msgspec.Struct, frozen=True):
-    """A request that a run sent, or that was denied, as template values: its target, credential and outcome."""
+    """A request that a run sent, or that was denied, as template values: the request's target, credential and outcome."""
 
     at: str
     step: str
@@ -86,7 +86,9 @@ class Sent(msgspec.Struct, frozen=True):
 
 
 class Came(msgspec.Struct, frozen=True):
-    """The state or outcome of a question, as texts of one line: `words`, the operation's `result`, what can happen `next`."""
+    """The state or outcome of a question, as texts of one line: `words` (the state), the operation's `result`, and what
+    can happen `next`.
+    """
 
     words: str
     result: str = ""
@@ -151,7 +153,7 @@ def milliseconds(text: Any) -> int:
 
 
 def surface_of(surface: Any) -> str:
-    """Return a description of the surface on which a question was decided or withdrawn."""
+    """Return a description of the surface (such as the page or the terminal) on which a question was decided or withdrawn."""
     return _SURFACES.get(str(surface), str(surface))
 
 
@@ -168,8 +170,8 @@ class AlikeRow(msgspec.Struct, frozen=True):
 
 
 def queue_of(entries: Sequence[ApprovalEntry]) -> tuple[list[QueueRow], str]:
-    """Return the rows of a list, in the given order, and the name of the requester that all rows share; empty if there
-    are several.
+    """Return the table rows of these questions, in the given order, and the name of the requester that all of them
+    share; empty if there are several.
     """
     rows, by_id = rows_for(entries), {entry.approval_id: entry for entry in entries}
     askers = {asker_of(entry) for entry in entries}
@@ -216,7 +218,7 @@ def _queue_row(row: ApprovalEntry, listed: Row, *, has_asker: bool = True) -> Qu
 
 
 def mark_of(rows: Iterable[ApprovalEntry]) -> str:
-    """Return a string that changes whenever the queue, or a question, changes."""
+    """Return a string that changes whenever one of these questions changes, or another is in the list."""
     told = [
         (
             row.approval_id,
@@ -239,7 +241,7 @@ def is_long(card: Card) -> bool:
 
 
 def sent_of(left: Left) -> Sent:
-    """Return the row of a request that was sent, or that egress refused."""
+    """Return the table row for a request that was sent, or that egress refused."""
     account = f"as {left.credential}" if left.credential else "without a credential"
     return Sent(
         at=local_time(left.at),

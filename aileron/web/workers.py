@@ -37,7 +37,7 @@ _FIELDS: Final = {**PageFrame("").headers, "Content-Type": "text/javascript", "S
 
 
 class NoWorkers:
-    """ASGI middleware that answers requests for a service worker's script with one that unregisters the worker."""
+    """ASGI middleware that answers requests for a service worker's script with a script that unregisters the worker."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
