@@ -66,7 +66,7 @@ Send = Callable[[ToJail, bytes], Awaitable[None]]
 
 
 class StreamsOut(Protocol):
-    """The part of egress that opens streams of bytes."""
+    """Interface to the part of egress that opens streams of bytes."""
 
     def open(
         self, request: StreamRequest, grant: Grant, meter: Meter, journal: Journal, deadline: float
@@ -76,7 +76,7 @@ class StreamsOut(Protocol):
 
 
 class WebSocketsOut(Protocol):
-    """The part of egress that opens WebSockets."""
+    """Interface to the part of egress that opens WebSockets."""
 
     def open(
         self, request: WebSocketRequest, grant: Grant, meter: Meter, journal: Journal, deadline: float
@@ -144,7 +144,7 @@ class _Open:
 
     @property
     def ends(self) -> tuple[_End | None, ...]:
-        """Both ends of each of its memory streams (anyio), to be closed; None for a stream that it does not have."""
+        """Both ends of each memory stream (anyio) that this request has, to be closed; None for one that it does not have."""
         return self.upload, self.body, self.said, self.to_say
 
 
@@ -163,7 +163,7 @@ class Broker:
         self._open: dict[int, _Open] = {}
 
     def accept(self, request: Request) -> None:
-        """Register a new request before its task runs, so that its chunks can be routed to it."""
+        """Register a new request of the connector before its task runs, so that the request's chunks can be routed to it."""
         entry = self._open[request.id] = _Open()
         if isinstance(request, WebSocketOpen):
             entry.said, entry.to_say = anyio.create_memory_object_stream[Part | Closed](_UPLOAD_CHUNKS)
@@ -171,7 +171,9 @@ class Broker:
             entry.upload, entry.body = anyio.create_memory_object_stream[bytes](_UPLOAD_CHUNKS)
 
     async def deliver(self, frame: Frame) -> None:
-        """Route a chunk, a message or a cancel to its request. Frames for a request that has ended are dropped."""
+        """Route a chunk, a message or a cancel from the connector to its request. Frames for a request that has ended
+        are dropped.
+        """
         message = frame.message
         if isinstance(message, Cancel):
             entry = self._open.get(message.id)
@@ -194,8 +196,8 @@ class Broker:
                     await entry.said.send(_said(message, frame.body))
 
     async def finish(self) -> None:
-        """Close the streams after the connector's last frame. Bytes that it wrote to the streams are still sent, as
-        when any process ends.
+        """Close the open streams after the connector's last frame. Bytes that the connector wrote to them are still
+        sent, as when any process ends.
         """
         streams = [(entry, entry.hung_up) for entry in self._open.values() if entry.hung_up is not None]
         for entry, hung_up in streams:
@@ -205,7 +207,7 @@ class Broker:
                 await entry.over.wait()
 
     async def serve(self, request: Request, inline: bytes) -> None:
-        """Execute one request or stream. Raises AileronError if its failure must end the invocation."""
+        """Execute one request or stream of the connector. Raises AileronError if the failure must end the invocation."""
         entry = self._open[request.id]
         try:
             with entry.scope:
@@ -362,7 +364,7 @@ class _BothWays:
         down: Callable[[], Awaitable[None]],
         attend: Callable[[], Awaitable[None]],
     ) -> None:
-        """Run `up` and `down` until both have ended. Meanwhile, run `attend`."""
+        """Run `up` and `down`, which each carry one direction, until both have ended. Meanwhile, run `attend`."""
         async with anyio.create_task_group() as watching:
             watching.start_soon(self._close_when_told)
             watching.start_soon(self._carry, attend, anyio.CancelScope())

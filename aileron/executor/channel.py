@@ -1,4 +1,4 @@
-"""Frames over a child's two pipes, for an event loop.
+"""Sending and receiving frames over a jailed child's two pipes, in an event loop.
 
 Runs in the daemon; the other end is a jailed connector, trusted with nothing. The channel attempts the system call
 first and waits only on EAGAIN, so a round trip costs no more than the pipe does. Its bounds: one read has at most
@@ -89,7 +89,9 @@ class FrameChannel:
             parts = _rest(parts, written)
 
     async def receive(self) -> Frame | None:
-        """Return the next frame, or None at the end of the stream. Raises FrameError for bytes that are not frames."""
+        """Return the next frame from the child, or None at the end of the stream. Raises FrameError for bytes that are
+        not frames.
+        """
         if self._kept is not None:
             return self._taken()
         spent_s = 0.0

@@ -107,7 +107,7 @@ class Claims:
         self._count = 0
 
     def count(self, connector: str) -> None:
-        """Count one more event. Raises AileronError(resource_limit_exceeded) beyond MAX_CLAIMS."""
+        """Count one more audit event of the step. Raises AileronError(resource_limit_exceeded) beyond MAX_CLAIMS."""
         self._count += 1
         if self._count > MAX_CLAIMS:
             raise endings.over_limit(
@@ -277,7 +277,9 @@ class HostConversation:
         await self._outbox.send((message, body))
 
     async def _write_frames(self, tasks: TaskGroup) -> None:
-        """Write the frames one by one. Each is checked by the session here, in the order in which they are written."""
+        """Write the waiting frames to the connector one by one. The session checks each here, in the order in which
+        they are written.
+        """
         try:
             async for message, body in self._to_write:
                 if self._session.is_over:
@@ -308,7 +310,9 @@ class HostConversation:
             await self._denied(ending)
 
     async def _nothing_follows(self, tasks: TaskGroup) -> None:
-        """Wait until the connector has left, and kill it if it stays. Raises FrameError for a further frame."""
+        """Wait until the connector has left, and kill it if it stays. Raises FrameError if the connector sends another
+        frame.
+        """
         frame = None
         with anyio.move_on_after(self._leave_s) as waiting:
             tasks.start_soon(self._cancel_when_left, waiting)
@@ -334,15 +338,17 @@ class HostConversation:
         self._verdict = None
 
     async def _denied(self, attempt: NetworkAttempt) -> None:
-        """Record a network attempt like a refused request, before the run ends; then set the verdict."""
+        """Record a jailed connector's attempt to reach a network like a refused request, before the run ends; then make
+        that the failure of the try.
+        """
         destination = attempt.destination.removeprefix("network:")
         await self._journal.denied(RequestDenial(0, "connect", destination, Reason.SYSTEM_CALL.value))
         granted = [f"network:{host}" for host in self._step.grant.hosts]
         self._decide(endings.reached_for_a_network(attempt, self._name, granted))
 
     async def _ended_early(self) -> None:
-        """Set the verdict when the connector's pipe ended without a last frame: the connector has ended, or it closed
-        its end and still runs.
+        """Set the failure of the try when the connector's pipe ended without a last frame: the connector has ended, or
+        it closed its end and still runs.
 
         The connector's ending tells these apart, however late it is reported, because killing a connector that has
         ended does not change its ending.
@@ -376,12 +382,12 @@ class HostConversation:
             self._read_log(log)
 
     def _read_rest_of_log(self) -> None:
-        """Read the rest of the log. No process can still write, so all of it is in the pipe, which has 64 KiB."""
+        """Read the rest of the connector's log. No process can still write, so all of it is in the pipe, which has 64 KiB."""
         while self._read_log(self._jailed.child.log):
             pass
 
     def _read_log(self, log: int) -> bool:
-        """Read at most _READ_BYTES of the log. Return False if nothing can be read."""
+        """Read at most _READ_BYTES of the connector's log. Return False if nothing can be read."""
         try:
             data = os.read(log, _READ_BYTES)
         except BlockingIOError:

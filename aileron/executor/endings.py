@@ -36,7 +36,7 @@ allows 64 KiB.
 
 
 def claimed(name: str, message: str, details: JSONMembers) -> AileronError:
-    """Return the failure that a connector reported in its own words."""
+    """Return the failure of the run for a failure that a connector reported in its own words."""
     message = message[:_MAX_MESSAGE]
     try:
         failure_class = FailureClass(name)

@@ -46,7 +46,7 @@ class RunJournal(Protocol):
         ...
 
     async def retried(self, step: Step, attempt: int, failure: Failure, delay_s: float) -> None:
-        """Record that a try failed transiently, and that another try follows after `delay_s`."""
+        """Record that a try of the step failed transiently, and that another try follows after `delay_s`."""
         ...
 
     def of_step(self, step: Step) -> StepJournal:
@@ -88,7 +88,9 @@ class Executor:
             return None
 
     async def execute(self, approved: ApprovedPlan, run_id: str, journal: RunJournal) -> Any:
-        """Run all steps and return the output of the last. Raises AileronError for the first step that fails."""
+        """Run all steps of an approved plan and return the output of the last. Raises AileronError for the first step
+        that fails.
+        """
         answers: JSONObject = {}
         for step in approved.plan.steps:
             seen = approved.seen if step.changes_only_seen else None
@@ -168,7 +170,9 @@ def _delay(step: Step, failure: Failure, retries: int, left_s: float) -> float |
 
 
 def _final(error: AileronError, step: Step, retries: int) -> AileronError:
-    """Return the failure for the caller. It is retriable only if the step is idempotent, and states the number of retries."""
+    """Return a step's error as the failure for the caller. It is retriable only if the step is idempotent, and states
+    the number of retries.
+    """
     failure = error.failure
     details = {**failure.details, "step": step.id}
     if failure.failure_class is FailureClass.CAPABILITY_DENIED:

@@ -74,7 +74,7 @@ def _text(step: Step, place: Filled, wanted: StepValue, value: Any) -> str:
 
 
 def _put(args: JSONObject, at: str, value: Any) -> None:
-    """Store the value at a JSON pointer (RFC 6901), which exists in the plan's own arguments."""
+    """Store the value in `args` at a JSON pointer (RFC 6901), which exists in the plan's own arguments."""
     *way, last = (part.replace("~1", "/").replace("~0", "~") for part in at.split("/")[1:])
     inside: Any = args
     for part in way:

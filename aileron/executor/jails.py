@@ -160,7 +160,7 @@ class Jailed:
 
 
 class _Warm:
-    """A template, and the connectors that run in it."""
+    """A running template, and the connectors whose jails were forked from it."""
 
     def __init__(self, template: Template, used_at: float) -> None:
         self.template = template
@@ -193,7 +193,9 @@ class _Warm:
         return not self.running and self.used_at <= time
 
     async def wake(self) -> None:
-        """Wake the tasks that wait for children. Ends with TemplateGone, on cancellation, or after `stop`."""
+        """Wake the tasks that wait for a change of a child of this template. Ends with TemplateGone, on cancellation,
+        or after `stop`.
+        """
         with anyio.CancelScope() as self._scope:
             while not self._is_stopped:
                 await anyio.wait_readable(self.template.fileno())
@@ -203,7 +205,7 @@ class _Warm:
                         jailed._changed()
 
     def stop(self) -> None:
-        """Make `wake` return, because no task waits for a child."""
+        """Make `wake` return, because no task waits for a child of this template any longer."""
         self._is_stopped = True
         if self._scope is not None:
             self._scope.cancel()
@@ -231,7 +233,7 @@ class _Warm:
 
 
 class Jails:
-    """Starts the jails of connectors, and owns the templates that they are forked from. `serve` must run in a task group while
+    """The jails of connectors, and the templates that they are forked from. `serve` must run in a task group while
     jails are opened.
     """
 
@@ -264,7 +266,7 @@ class Jails:
 
     @property
     def mode(self) -> Mode:
-        """The mechanism that confines the jails: `namespaces` or `landlock`."""
+        """Mode in which the jails are confined: `namespaces` or `landlock`."""
         return self._mode
 
     @property
@@ -273,7 +275,9 @@ class Jails:
         return self.layers_of(Policy(), None)
 
     def wait_until_ready(self) -> None:
-        """Wait for the template of Python. Raises JailUnavailable, with the fix, if this machine cannot make jails."""
+        """Wait until the template of Python connectors is ready. Raises JailUnavailable, with the fix, if this machine
+        cannot make jails.
+        """
         self._python_now()
 
     async def prepare(self, policy: Policy, runtime: ElfRuntime | None) -> None:
@@ -298,8 +302,8 @@ class Jails:
             self._warm(policy, runtime)
 
     def layers_ahead(self, policy: Policy) -> tuple[str, ...] | None:
-        """Return the layers as `layers_of` does, for Python. Return None if the template has ended, and begin to start
-        another. Raises the errors of `open`.
+        """Return the confinement layers of a Python connector's jail with this policy, as `layers_of` does. Return None
+        if the template has ended, and begin to start another. Raises the errors of `open`.
         """
         if policy.profile == "python" and not self._has_python:
             self._start_ahead()
@@ -307,8 +311,8 @@ class Jails:
         return self.layers_of(policy, None)
 
     def layers_of(self, policy: Policy, runtime: ElfRuntime | None) -> tuple[str, ...]:
-        """Return the layers in force for a jail that is opened with the same arguments. Start the template if
-        necessary. Raises the errors of `open`.
+        """Return the confinement layers in force for a jail that is opened with the same arguments. Start the template
+        if necessary. Raises the errors of `open`.
         """
         return self._warm(policy, runtime).template.layers(policy.profile)
 
@@ -323,7 +327,7 @@ class Jails:
         return jailed._warm is self._python and jailed._warm is self._warm(Policy(), None)
 
     async def serve(self) -> None:
-        """Wake the waiting tasks, and end unused templates. Ends only on cancellation."""
+        """Wake the tasks that wait for children, and end unused templates. Ends only on cancellation."""
         try:
             async with anyio.create_task_group() as self._tasks:
                 if self._python is not None:
@@ -365,7 +369,7 @@ class Jails:
 
     @asynccontextmanager
     async def ended(self, jailed: Jailed) -> AsyncIterator[Jailed]:
-        """Yield a jail from `begin`, and `end` it when the block is left."""
+        """Yield `jailed`, a jail from `begin`, and `end` it when the block is left."""
         try:
             yield jailed
         finally:
@@ -427,7 +431,7 @@ class Jails:
             _log.error("a jail was not reaped %s s after it was killed or had left", _REAP_DEADLINE_S)
 
     def close(self) -> None:
-        """End the templates and every child."""
+        """End all templates, and with them every child."""
         if self._starting is not None:
             self._starting.close()
         for warm in self._all():
@@ -524,8 +528,8 @@ class Jails:
         warm.retire()
 
     def _renew_python(self, old: _Warm) -> _Warm:
-        """Start a template that replaces `old`, and return it. The connectors in `old` run to their end there. If no template
-        can be started, return `old`, which stays in use.
+        """Start a template of Python that replaces `old`, and return it. The connectors in `old` run to their end
+        there. If no template can be started, return `old`, which stays in use.
         """
         old.opened = 0
         try:

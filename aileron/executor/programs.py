@@ -39,15 +39,17 @@ class Program(Protocol):
 
 
 class ConnectorStore(Protocol):
-    """The store that verified connector bytes come from."""
+    """Interface to the store that verified connector bytes come from."""
 
     def open(self, pin: ConnectorPin) -> AbstractContextManager[Program]:
-        """Read the files once, hash the bytes, and seal them. Raises AileronError: hash_mismatch or not_found."""
+        """Read the files of the connector `pin` once, hash the bytes, and seal them. Raises AileronError: hash_mismatch
+        or not_found.
+        """
         ...
 
     def open_kept(self, pin: ConnectorPin) -> AbstractContextManager[Program] | None:
-        """Return bytes that are kept in memory from an earlier verification, if their files have not changed since;
-        else None. Reads no file, so it can be called on the event loop.
+        """Return the bytes of the connector `pin` that are kept in memory from an earlier verification, if its files
+        have not changed since; else None. Reads no file, so it can be called on the event loop.
         """
         ...
 
@@ -63,7 +65,7 @@ class ConnectorStore(Protocol):
 
 
 async def opened(store: ConnectorStore, pin: ConnectorPin) -> AbstractContextManager[Program]:
-    """Open the bytes of `pin`, for one jail. Raises AileronError: hash_mismatch or not_found."""
+    """Open the verified bytes of the connector `pin`, for one jail. Raises AileronError: hash_mismatch or not_found."""
     kept = store.open_kept(pin)
     if kept is not None:
         return kept

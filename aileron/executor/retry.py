@@ -27,7 +27,7 @@ _LASTING: Final = frozenset({"certificate", "not_encrypted", "weak_login", "prot
 
 
 def is_transient(failure: Failure) -> bool:
-    """Return whether the same request may succeed later."""
+    """Return whether a request that failed in this way may succeed if it is repeated later."""
     if failure.failure_class is FailureClass.NETWORK_ERROR:
         return failure.retriable and not is_lasting(failure.details) and failure.details.get("reason") != "refused"
     status = failure.details.get("status")

@@ -107,8 +107,8 @@ class SpareJournal(Protocol):
     """The interface to the ledger with which early acts of connectors are recorded."""
 
     async def acted_early(self, pin: ConnectorPin, what: Early, destination: str | None) -> None:
-        """Record that a spare of `pin` was ended for an early act. `destination` is where the spare tried to connect,
-        as the connector named it; None for other acts.
+        """Record that a waiting spare of `pin` was ended because its connector acted before it was told to.
+        `destination` is where the spare tried to connect, as the connector named it; None for other acts.
         """
         ...
 
@@ -119,7 +119,7 @@ class _Key(NamedTuple):
 
 
 class Spare(msgspec.Struct, eq=False):
-    """A spare that waits, or that a run has just taken."""
+    """A spare: a jail whose connector is loaded, and waits for its next run or was just taken by one."""
 
     key: _Key
     jailed: Jailed
@@ -137,7 +137,7 @@ class Spare(msgspec.Struct, eq=False):
 
 
 class _Quiet(msgspec.Struct):
-    """The time during which a connector that acted early gets no spares."""
+    """The time during which a connector that acted before it was told to gets no spares."""
 
     until: float
     lasts_s: float
@@ -206,8 +206,8 @@ class Spares:
         return None
 
     def want(self, pin: ConnectorPin, policy: Policy, *, was_spare: bool) -> None:
-        """Request a spare after a successful run of this connector. If that run used a spare, request as many as are
-        allowed.
+        """Request a spare after a successful run of this connector. If that run used a spare (`was_spare`), request as
+        many as are allowed.
 
         Ignored in the mode without namespaces, because jails there can see one another's processes.
         """
@@ -238,8 +238,8 @@ class Spares:
             raise
 
     def _discard(self, spare: Spare, early: Early | None = None) -> None:
-        """End a spare that is no longer in the list. If the spare acted early, record that, and make no spares of its
-        connector for a while.
+        """End a spare that is no longer in the list of waiting spares. If its connector acted early, record that, and
+        make no spares of that connector for a while.
         """
         if early is None and not spare.jailed.is_outdated:  # else its template may have ended, and the spare with it
             early = _acted(spare)
@@ -376,8 +376,8 @@ def _used(pids: Sequence[int], bounds: Bounds) -> _Used:
 
 
 def _acted(spare: Spare) -> Early | None:
-    """Return the early act of a spare's connector, or None. Do not call this after a run has taken the spare: it reads
-    frames that the run needs.
+    """Return what a spare's connector did before it was told to, or None. Do not call this after a run has taken the
+    spare: it reads frames that the run needs.
     """
     spare.early = spare.early or _acts(spare)  # a frame can be read only once
     return spare.early
@@ -403,7 +403,9 @@ def _acts(spare: Spare) -> Early | None:
 
 
 def _hears_ready(spare: Spare) -> bool:
-    """Read from a waiting spare's frame pipe. Return whether exactly one complete `ready` frame arrived, the spare's first."""
+    """Read from a waiting spare's frame pipe. Return whether exactly one complete frame arrived, a `ready`, as the
+    first of the spare.
+    """
     data = os.read(spare.jailed.child.frames_out, _READY_BYTES)
     decoder = Decoder(FromJail)
     decoder.feed(data)
