@@ -89,7 +89,7 @@ class TokenBucket:
 
 
 class Admission:
-    """The admission of all requests to this ingress process. `models` are the paths of the gateway."""
+    """The admission of all requests to this ingress process. `models` are the gateway's paths, on which agents call models."""
 
     def __init__(self, models: Sequence[str]) -> None:
         self._models: Final = tuple(models)
@@ -103,7 +103,7 @@ class Admission:
         self._uploading = asyncio.Lock()
 
     def know(self, digests: Collection[str]) -> None:
-        """Replace the digests of the tokens and cookies that identify known callers."""
+        """Replace the known callers: `digests` are those of the tokens and cookies of all open sessions."""
         self._known = frozenset(digests)
 
     def is_known(self, scope: Scope) -> bool:
@@ -112,9 +112,9 @@ class Admission:
 
     @contextlib.asynccontextmanager
     async def turn(self, scope: Scope) -> AsyncIterator[None]:
-        """Wait for the turn of a request without an open session. The turn lasts until the response is sent. Raises
-        BusyError if the wait would be longer than WAIT_S, or if too many such requests wait or have a turn
-        (MAX_WAITING, MAX_UNDER_WAY).
+        """Wait for the turn of a request without an open session. The turn lasts until the block ends, when the
+        response is sent. Raises BusyError if the wait would be longer than WAIT_S, or if too many such requests wait or
+        have a turn (MAX_WAITING, MAX_UNDER_WAY).
         """
         bucket, cost = self._budget(scope)
         has_room = self._waiting < MAX_WAITING and self._under_way < MAX_UNDER_WAY
@@ -129,7 +129,7 @@ class Admission:
             self._under_way -= 1
 
     async def upload(self, size: int) -> None:
-        """Wait until the budget allows `size` more body bytes of requests without an open session."""
+        """Wait until the limit on body bytes of requests without an open session allows `size` more."""
         # No time limit: an admitted request is served, as fast as the budget allows. Only one upload at a time overdraws the
         # budget, so that no request waits for the bytes of clients that have disconnected.
         async with self._uploading:

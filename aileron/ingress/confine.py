@@ -38,8 +38,8 @@ process cannot fill the disk.
 
 
 def confine() -> None:
-    """Give up rights that serving does not need. Raises OSError if the kernel cannot do this, and AileronError if
-    libseccomp is missing; ingress must then not serve.
+    """Give up the rights of this process that serving does not need. Raises OSError if the kernel cannot do this, and
+    AileronError if libseccomp is missing; ingress must then not serve.
     """
     calls = compiled(_server, "no port is served")
     # Each connection would have a buffer of 256 KiB, and a read of as much.

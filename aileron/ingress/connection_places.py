@@ -63,11 +63,13 @@ class Places:
         self._used_at = time.monotonic()
 
     def is_unused_since(self, moment: float) -> bool:
-        """Return whether there is no connection now, and was none since `moment`, in seconds of time.monotonic()."""
+        """Return whether the TCP service has no connection now, and had none since `moment`, in seconds of
+        time.monotonic().
+        """
         return not self._taken and self._used_at <= moment
 
     def make_room(self) -> bool:
-        """Return whether there is a place for one more connection. If all are taken, end a connection of a caller
+        """Return whether there is a place for one more TCP connection. If all are taken, end a connection of a caller
         without an open session.
         """
         if len(self._taken) < MAX_CONNECTIONS:
@@ -81,15 +83,15 @@ class Places:
         return True
 
     def at(self, descriptor: int) -> Place | None:
-        """Return the place of the connection with this file descriptor; None if the connection has ended."""
+        """Return the place of the TCP connection with this file descriptor; None if the connection has ended."""
         return self._taken.get(descriptor)
 
     def take(self, place: Place) -> None:
-        """Record a new connection."""
+        """Record a new TCP connection."""
         self._taken[place.fileno()] = place
 
     def leave(self, place: Place) -> None:
-        """Record that a connection has ended."""
+        """Record that a TCP connection has ended."""
         self.is_known(place)
         del self._taken[place.fileno()]
         self._used_at = time.monotonic()
@@ -108,7 +110,7 @@ class Places:
         self._strangers[place] = self._waiting[place] = None
 
     def is_answered(self, place: Place) -> None:
-        """Record that the response on a connection has begun."""
+        """Record that the response to a connection's request has begun."""
         self._waiting.pop(place, None)
 
     def is_known(self, place: Place) -> None:
@@ -144,7 +146,9 @@ class Place(socket.socket):
         self._ends = end
 
     def asks(self) -> None:
-        """Record that a request has arrived. Until it shows an open session, its caller counts as unknown."""
+        """Record that a request has arrived on this connection. Until the request shows an open session, its caller
+        counts as unknown.
+        """
         if self._has_place:
             self._is_known = False
             self._places.is_asking(self)
@@ -155,11 +159,11 @@ class Place(socket.socket):
         self._places.is_known(self)
 
     def is_answered(self) -> None:
-        """Record that data of the response was sent."""
+        """Record that data of the response was sent on this connection."""
         self._places.is_answered(self)
 
     def is_idle(self) -> None:
-        """Record that the connection has no request now."""
+        """Record that this connection has no request now."""
         if self._has_place and not self._is_known:
             self._places.is_silent(self)
 
@@ -172,7 +176,7 @@ class Place(socket.socket):
             transport.abort()
 
     def close(self) -> None:
-        """Close the socket, and free its place."""
+        """Close the connection's socket, and free its place."""
         self._leave()
         super().close()
 

@@ -74,8 +74,8 @@ class Listening(msgspec.Struct, frozen=True):
 
 
 class Start(msgspec.Struct, frozen=True, tag="start"):
-    """The daemon's order to serve these TCP services. The listeners are attached as descriptors. `certificate_key` is
-    the path of the private key's file.
+    """Message of the daemon that tells ingress to serve these TCP services. The listeners are attached as descriptors.
+    `certificate_key` is the path of the private key's file.
     """
 
     doors: list[Listening]
@@ -88,20 +88,22 @@ class Start(msgspec.Struct, frozen=True, tag="start"):
 
 
 class Known(msgspec.Struct, frozen=True, tag="known"):
-    """The digests of the tokens and cookies of all open sessions, sent by the daemon. They replace the digests sent
-    before (known.py).
+    """Message of the daemon with the digests of the tokens and cookies of all open sessions. They replace the digests
+    sent before (known.py).
     """
 
     digests: list[str]
 
 
 class Stop(msgspec.Struct, frozen=True, tag="stop"):
-    """The daemon's order to accept no more connections. Requests in progress still have a few seconds."""
+    """Message of the daemon that tells ingress to accept no more connections. Requests in progress still have a few
+    seconds.
+    """
 
 
 class Request(msgspec.Struct, frozen=True, tag="request"):
-    """The head of a request, sent by ingress: the parts of an ASGI scope that come from the client. The daemon itself
-    knows the address of the TCP service, and whether it has TLS.
+    """Message of ingress with the head of a request: the parts of an ASGI scope that come from the client. The daemon
+    itself knows the address of the TCP service, and whether it has TLS.
     """
 
     door: str
@@ -117,14 +119,14 @@ class Request(msgspec.Struct, frozen=True, tag="request"):
 
 
 class Head(msgspec.Struct, frozen=True, tag="head"):
-    """The head of a response, sent by the daemon: status and header fields."""
+    """Message of the daemon with the head of a response: status and header fields."""
 
     status: int
     fields: Fields
 
 
 class Body(msgspec.Struct, frozen=True, tag="body"):
-    """A piece of a request's or response's body. `more` is false in the last piece."""
+    """Message with a piece of a request's or response's body. `more` is false in the last piece."""
 
     data: bytes
     more: bool
@@ -146,15 +148,15 @@ def encode(message: Start | Known | Stop | Request | Head | Body) -> bytes:
 
 
 def body_packets(data: bytes, most: int, *, more: bool) -> Iterator[bytes]:
-    """Yield packets of a body, or of a part of a body if `more` is set. Each packet has at most `most` bytes; empty
-    data gives one packet.
+    """Yield the packets for `data`, which is a body, or a part of a body if `more` is set. Each packet has at most
+    `most` bytes; empty data gives one packet.
     """
     for at in range(0, max(1, len(data)), most):
         yield encode(Body(data[at : at + most], more or at + most < len(data)))
 
 
 def decode_order(packet: bytes) -> Start | Known | Stop:
-    """Decode an order of the daemon. Raises MessageError if it is invalid."""
+    """Decode a message of the daemon to ingress. Raises MessageError if it is invalid."""
     try:
         return _orders.decode(packet)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -162,7 +164,7 @@ def decode_order(packet: bytes) -> Start | Known | Stop:
 
 
 def decode_request(packet: bytes) -> Request | Body:
-    """Decode a part of a request. Raises MessageError if it is invalid."""
+    """Decode a message with a part of a request. Raises MessageError if it is invalid."""
     try:
         return _requests.decode(packet)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -170,7 +172,7 @@ def decode_request(packet: bytes) -> Request | Body:
 
 
 def decode_answer(packet: bytes) -> Head | Body:
-    """Decode a part of a response. Raises MessageError if it is invalid."""
+    """Decode a message with a part of a response. Raises MessageError if it is invalid."""
     try:
         return _answers.decode(packet)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -178,7 +180,7 @@ def decode_answer(packet: bytes) -> Head | Body:
 
 
 def exchange_pair() -> tuple[socket.socket, socket.socket]:
-    """Return the two ends of a new exchange. Neither end blocks."""
+    """Return the two sockets for one request and its response (an exchange). Neither blocks."""
     ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     for end in ends:
         end.setblocking(False)

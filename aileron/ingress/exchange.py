@@ -47,18 +47,18 @@ _PIECE: Final = 65536
 
 
 class UploadBudget(Protocol):
-    """The interface to a budget that limits uploaded bytes."""
+    """The interface to a limit on uploaded bytes."""
 
     async def upload(self, size: int) -> None:
-        """Wait until the budget allows `size` more bytes."""
+        """Wait until the limit allows `size` more uploaded bytes."""
         ...
 
 
 async def pass_on(
     ours: socket.socket, head: Request, receive: Receive, send: Send, budget: UploadBudget | None = None
 ) -> None:
-    """Send a request to the process at the other end of the socket `ours`, and its response to the client. Raises
-    OSError or MessageError if that process drops the request.
+    """Send a request to the process at the other end of the socket `ours`, and that process's response to the client.
+    Raises OSError or MessageError if that process drops the request.
     """
     await _put(ours, encode(head))
     uploading = asyncio.create_task(_upload(ours, receive, budget))
@@ -86,8 +86,8 @@ def head_of(door: str, scope: Scope, *, is_known: bool) -> Request:
 
 
 def scope_of(request: Request) -> dict[str, object]:
-    """Return the ASGI scope that a head describes, without `scheme`, `server` and `state`, which the receiving side
-    sets itself.
+    """Return the ASGI scope that the message `request` describes, without `scheme`, `server` and `state`, which the
+    receiving side sets itself.
     """
     return {
         "type": "http",
@@ -113,8 +113,8 @@ class Exchange:
         self._sending: Final = asyncio.Lock()
 
     async def head(self) -> Request | None:
-        """Return the request's head, which is the first message; None if the client has disconnected already. Raises
-        MessageError if the first message is not a head.
+        """Return the request's head, which is the first message on the socket; None if the client has disconnected
+        already. Raises MessageError if the first message is not a head.
         """
         packet = await self._packet()
         if not packet:
@@ -170,7 +170,7 @@ class Exchange:
 
 @contextlib.contextmanager
 def unread_thrown_away(exchange: socket.socket) -> Iterator[None]:
-    """Shut down an exchange's socket for reading at the end of the block, and discard unread data.
+    """Yield; at the end of the block, shut down the socket of an exchange for reading, and discard unread data.
 
     Otherwise closing the socket would discard data that it has sent, too: the other end gets ECONNRESET before it can
     read that data (net/unix/af_unix.c).
@@ -185,8 +185,8 @@ def unread_thrown_away(exchange: socket.socket) -> Iterator[None]:
 
 
 async def _upload(ours: socket.socket, receive: Receive, budget: UploadBudget | None) -> None:
-    """Pass on the request's body until the client disconnects, and then shut down the socket for writing. The caller
-    cancels this when the response is complete.
+    """Send the request's body over the socket `ours` until the client disconnects, and then shut down the socket for
+    writing. The caller cancels this when the response is complete.
     """
     with contextlib.suppress(OSError):  # the other side no longer reads; its answer may still come
         while True:
@@ -202,8 +202,8 @@ async def _upload(ours: socket.socket, receive: Receive, budget: UploadBudget | 
 
 
 async def _answer(ours: socket.socket, send: Send) -> None:
-    """Pass on the response to the client as it arrives, until it is complete. Raises OSError if the socket fails, and
-    MessageError for an invalid message.
+    """Pass on the response from the socket `ours` to the client as it arrives, until it is complete. Raises OSError if
+    the socket fails, and MessageError for an invalid message.
     """
     loop = asyncio.get_running_loop()
     while packet := await loop.sock_recv(ours, MAX_PACKET):

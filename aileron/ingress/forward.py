@@ -75,7 +75,7 @@ class Forward:
 
 
 async def _refuse(receive: Receive, send: Send) -> None:
-    """Read the rest of the body, and respond with status 429, in the form of every response of the daemon."""
+    """Read the rest of a refused request's body, and respond with status 429, in the form of every response of the daemon."""
     with anyio.move_on_after(DRAIN_S):
         while (await receive()).get("more_body", False):
             pass

@@ -56,7 +56,7 @@ class _NeverPaused(h11.Connection):
 
 
 class _Ended:
-    """A stand-in for h11's connection after the last response: it accepts and ignores further data."""
+    """A stand-in for h11's connection after the last response: it accepts the client's further data and ignores it."""
 
     our_state = None
     their_state = None
@@ -115,7 +115,7 @@ class _Inbox:
         return message
 
     def _move(self) -> None:
-        """Wake the tasks that wait in `put` or `get`."""
+        """Wake the tasks that wait in `put` for room or in `get` for a message."""
         self._moved.set()
         self._moved = asyncio.Event()
 

@@ -74,7 +74,7 @@ def started_of(pid: int) -> int | None:
 
 
 def _is_there(connection: socket.socket) -> bool:
-    """Return whether the process that connected still exists. Call it after its id was read."""
+    """Return whether the process at the other end of a Unix socket still exists. Call it after the process's id was read."""
     try:
         descriptor = connection.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD)
     except OSError as error:

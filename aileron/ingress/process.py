@@ -118,8 +118,8 @@ class _Ingress:
         self._stopped.set()
 
     async def _tidy(self) -> None:
-        """Give memory that is no longer used back to the kernel every TIDY_S, and end the process if there was no
-        connection for UNUSED_S.
+        """Return unused memory to the kernel every TIDY_S seconds, and end the process if there was no connection for
+        UNUSED_S.
         """
         while not self._stopped.is_set():
             with anyio.move_on_after(TIDY_S):

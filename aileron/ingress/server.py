@@ -156,7 +156,7 @@ def _config() -> Config:
 
 
 def process_of(scope: Scope) -> int | None:
-    """Return the id of the process that connected, for a request at a socket of the home; None for a request over TCP."""
+    """Return the id of the process that made a request's connection to a socket of the home; None for a request over TCP."""
     found: int | None = scope.get("state", {}).get(_PROCESS)
     return found
 
