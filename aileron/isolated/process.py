@@ -29,7 +29,7 @@ __all__ = ["die_with_parent", "work_isolated"]
 
 def work_isolated(seen: int, work: Callable[[int], int]) -> int:
     """Hide this process's memory from other processes, and call `work` in a child with a new control socket to the
-    daemon. `seen` is the descriptor with which the program was started.
+    daemon. `seen` is the descriptor of the socket with which the daemon started this program.
 
     `work` must import the modules that it needs itself, so that they are in the child's own memory. Return 0 if the
     child ended with 0; 1 if it ended otherwise, or if a process was traced. In the child, return the result of `work`.
@@ -61,8 +61,8 @@ def _hide() -> None:
 
 
 def _control_passed_over(seen: int) -> int:
-    """Make a control socket, send one end to the daemon over the socket `seen`, and return the other end. Other
-    processes may have copied `seen`, but the kernel tells the daemon the sender's process id.
+    """Make a control socket, send one end to the daemon over the socket `seen`, and return the descriptor of the other
+    end. Other processes may have copied `seen`, but the kernel tells the daemon the sender's process id.
     """
     import socket  # not before this process is hidden: it takes time
 

@@ -31,8 +31,8 @@ _LOOK_S: Final = 0.01
 
 
 def started(execute: Callable[[int], subprocess.Popen[bytes]]) -> tuple[socket.socket, subprocess.Popen[bytes]]:
-    """Start a process by calling `execute` with its end of a new socket, as a descriptor. Return the daemon's end and
-    the process. Raises OSError if that fails.
+    """Start a helper process by calling `execute` with that process's end of a new socket, as a descriptor. Return the
+    daemon's end and the process. Raises OSError if that fails.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
@@ -45,8 +45,9 @@ def started(execute: Callable[[int], subprocess.Popen[bytes]]) -> tuple[socket.s
 
 
 async def control_of(process: int, ours: socket.socket) -> socket.socket:
-    """Wait until the process has hidden itself and sends one end of its control socket, and return that end. It arrives
-    over `ours`, the daemon's end of the socket from `started`. Raises OSError if none arrives, or it is not valid.
+    """Wait until the helper process has hidden itself and sends one end of its control socket, and return that end. It
+    arrives over `ours`, the daemon's end of the socket from `started`. Raises OSError if none arrives, or it is not
+    valid.
     """
     with anyio.move_on_after(HIDE_S) as waiting:
         await anyio.wait_readable(ours)
@@ -77,8 +78,8 @@ def execute_program(
 
 
 async def ended(process: subprocess.Popen[bytes]) -> None:
-    """Wait until the process has ended, which it does when its control socket is closed. Kill the process if that
-    takes more than a second.
+    """Wait until the helper process has ended, which it does when its control socket is closed. Kill the process if
+    that takes more than a second.
     """
     with anyio.move_on_after(_END_S):
         await _wait_reaped(process)
@@ -88,7 +89,7 @@ async def ended(process: subprocess.Popen[bytes]) -> None:
 
 
 async def received(sock: socket.socket, size: int) -> bytes:
-    """Return the next packet, or b"" at the end of the stream. Raises OSError if none can be received."""
+    """Return the next packet from the socket, or b"" at the end of the stream. Raises OSError if none can be received."""
     while True:
         try:
             return sock.recv(size, socket.MSG_DONTWAIT)
