@@ -21,8 +21,8 @@ from aileron.model.secret import Secret
 __all__ = ["HELD_BYTES", "Answer", "Around", "Exchange"]
 
 HELD_BYTES: Final = 64 << 10
-"""Maximum size of the body of a refusal that is read ahead: 64 KiB. An API's error has some hundred bytes, a page for
-people some thousand.
+"""Maximum size of the body of a service's refusal that is read before the connector reads it: 64 KiB. An API's error
+has some hundred bytes, a page for people some thousand.
 """
 
 
@@ -31,11 +31,13 @@ class Answer(Protocol):
 
     @property
     def status(self) -> int:
-        """HTTP status code."""
+        """HTTP status code of the answer."""
         ...
 
     async def hold(self, most_bytes: int) -> bool:
-        """Read the body ahead. Return True if the complete body is stored; see `EgressResponse.hold`."""
+        """Read the body of the answer ahead and store it. Return True if the complete body is stored, False if it has
+        more than `most_bytes`; see `EgressResponse.hold`.
+        """
         ...
 
 
@@ -55,8 +57,8 @@ class Exchange(Protocol[_T_co]):
 
     @property
     def stored(self) -> Stored | None:
-        """Location of the secret that the request was sent with, set once the exchange was entered. None if the
-        location is not known.
+        """Location of the secret that the request was sent with, set once the request was sent. None if it is not
+        known.
         """
         ...
 
@@ -65,7 +67,7 @@ class Exchange(Protocol[_T_co]):
         ...
 
     async def __aenter__(self) -> _T_co:
-        """Send the request, and return the result."""
+        """Send the request, and return the service's answer."""
         ...
 
     async def __aexit__(
@@ -77,7 +79,8 @@ class Exchange(Protocol[_T_co]):
 
 class Around(contextlib.AbstractAsyncContextManager[_T], Generic[_T]):
     """Base class of a context manager that makes an exchange and handles a refusal by the service, for example by
-    another exchange. Entering returns the answer to relay to the connector; leaving ends the exchange of that answer.
+    another exchange. Entering it returns the answer to relay to the connector; leaving it ends the exchange that gave
+    this answer.
     """
 
     def __init__(self) -> None:
@@ -85,8 +88,8 @@ class Around(contextlib.AbstractAsyncContextManager[_T], Generic[_T]):
 
     @abc.abstractmethod
     async def _ask(self, stack: contextlib.AsyncExitStack) -> _T:
-        """Return the answer to relay. Its exchange is entered on `stack`, which keeps the exchange open while the
-        answer is read.
+        """Make the exchange, and another one if the service refuses, and return the answer to relay to the connector.
+        The answer's exchange is entered on `stack`, which keeps the exchange open while the answer is read.
         """
 
     async def __aenter__(self) -> _T:

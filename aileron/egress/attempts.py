@@ -41,7 +41,9 @@ PAUSE_S, PAUSE_MOST_S = 30.0, 900.0
 quarter of an hour, or fewer.
 """
 FORGET_S: Final = 3600.0
-"""Seconds after a pause until the account's refusals are forgotten. Services that lock accounts look back half an hour."""
+"""Seconds after the end of an account's pause until its refusals are forgotten. Services that lock accounts look back
+half an hour.
+"""
 MAX_ACCOUNTS: Final = 1024
 """Maximum number of accounts whose refusals are remembered: more than a vault has bindings of logins. Beyond it the
 oldest account is forgotten.
@@ -100,7 +102,9 @@ class Attempts:
 
     @contextlib.asynccontextmanager
     async def turn(self, account: Account, secret: Secret) -> AsyncIterator[Attempt]:
-        """Wait until no other login to the account is in progress. Yield the attempt that the other methods take."""
+        """Wait until no other login to the account is in progress. Yield the attempt, which `pause_s`, `refused` and
+        `accepted` take.
+        """
         account = account.counted
         lock, waiting = self._turns.get(account, (anyio.Lock(), 0))
         self._turns[account] = lock, waiting + 1
@@ -113,11 +117,15 @@ class Attempts:
                 self._turns[account] = lock, waiting - 1
 
     def digest(self, secret: Secret) -> bytes:
-        """Return a digest that identifies the secret within this instance, whose key it is made with."""
+        """Return a digest that identifies the secret. The digest is made with this instance's key, so another instance
+        returns another one.
+        """
         return hashlib.blake2b(secret.reveal(), key=self._key, person=b"login").digest()
 
     def pause_of(self, account: Account, secret: Secret) -> float:
-        """Return the pause of an account and secret as `pause_s` does, without waiting for a turn."""
+        """Return the seconds until a login to `account` with `secret` may be attempted; 0 if it may be attempted now.
+        Unlike `turn`, this does not wait for other logins to the account.
+        """
         return self.pause_s(Attempt(account.counted, self.digest(secret)))
 
     def pause_s(self, attempt: Attempt) -> float:
@@ -128,7 +136,7 @@ class Attempts:
         return max(0.0, series.again_at - self._now())
 
     def refused(self, attempt: Attempt) -> None:
-        """Record that the service refused the login."""
+        """Record that the service refused the login of this attempt."""
         now, series = self._now(), self._refused.pop(attempt.account, None)
         if series is None or now - series.again_at > FORGET_S:
             series = _Series(0, now, ())

@@ -96,7 +96,9 @@ class Rounds:
         return self._kept[place].round
 
     def keep(self, binding: BindingName, destination: HostPort, secret: bytes, accepted: Round) -> None:
-        """Store a challenge whose answer was accepted."""
+        """Store a challenge whose answer the service accepted: `accepted` is the challenge with the count of that
+        answer.
+        """
         place = _Place(binding, destination)
         kept = self._kept.get(place)
         if kept is not None and kept.round.challenge == accepted.challenge:
@@ -106,7 +108,7 @@ class Rounds:
             self._kept.popitem(last=False)
 
     def forget(self, binding: BindingName, destination: HostPort, refused: Round) -> None:
-        """Forget a challenge whose answer was not accepted."""
+        """Remove a stored challenge whose answer (`refused`) the service did not accept."""
         place = _Place(binding, destination)
         kept = self._kept.get(place)
         if kept is not None and kept.round.challenge == refused.challenge:
@@ -118,12 +120,14 @@ class Answering(Exchange[EgressResponse], Protocol):
 
     @property
     def whole(self) -> bytes | None:
-        """The request's complete body, available once the exchange was entered; None if the request has no complete body."""
+        """The request's complete body, known once the response's head has arrived; None if the body was streamed."""
         ...
 
 
 Prepare = Callable[[LentCredential, HostPort], LentCredential]
-"""Type of a function that takes a loan and its destination, and returns the loan with the challenge to answer."""
+"""Type of a function that takes a loan and its destination, and returns the loan together with the challenge that the
+request is to answer.
+"""
 Begin = Callable[[Prepare, bytes | None], Answering]
 """Type of a function that begins an exchange of the same request. Its second argument is the body to send; None for the
 first exchange, which sends the request's own body.
@@ -132,7 +136,7 @@ first exchange, which sends the request's own body.
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class _Lent:
-    """The lent password, with its account and its digest."""
+    """The password that the vault lent for one request, with its account and its digest."""
 
     account: Account
     lent: LentCredential
@@ -143,8 +147,8 @@ class Challenged(Around[EgressResponse]):
     """An HTTP exchange that answers Digest challenges, with as many requests as the answers need."""
 
     def __init__(self, begin: Begin, rounds: Rounds, binding: BindingName, deadline: float) -> None:
-        """Take `deadline`, as in `anyio.current_time()`: the end of the wait for another request that is answering a
-        challenge of the same account.
+        """Take `deadline`, in the time of `anyio.current_time()`: the end of the wait while another request answers a
+        challenge for the same account.
         """
         super().__init__()
         self._begin: Final = begin
@@ -184,7 +188,9 @@ class Challenged(Around[EgressResponse]):
         return await self._send(stack, known)  # another request's answer was accepted while this one waited
 
     async def _settle(self, stack: contextlib.AsyncExitStack, attempt: Attempt, challenge: Challenge) -> EgressResponse:
-        """Answer the challenge and further challenges, until the service has shown whether the password is right."""
+        """Answer `challenge`, and any challenges that follow it, until a response shows whether the password is right.
+        Return that response.
+        """
         response = await self._send(stack, Round.first(challenge))
         while response.status == _REFUSED:
             is_stale = read_challenges(_challenges_in(response)).is_stale
@@ -197,8 +203,8 @@ class Challenged(Around[EgressResponse]):
         return response
 
     async def _send(self, stack: contextlib.AsyncExitStack, answers: Round | None) -> EgressResponse:
-        """Send the request, and return when the head of its response has arrived. With `answers` None, answer a stored
-        challenge, if there is one.
+        """Send the request with the answer to the challenge in `answers`, and return when the head of the response has
+        arrived. If `answers` is None, answer a stored challenge, if there is one.
         """
 
         def prepare(lent: LentCredential, destination: HostPort) -> LentCredential:
@@ -221,8 +227,8 @@ class Challenged(Around[EgressResponse]):
         return response
 
     async def _asked(self, stack: contextlib.AsyncExitStack, response: EgressResponse) -> Challenge:
-        """Finish the exchange of a 401 response and return its challenge. Raises AileronError if the challenge cannot
-        be answered.
+        """End the exchange of `response`, which has status 401, and return the service's challenge. Raises AileronError
+        if the challenge cannot be answered.
         """
         offered = read_challenges(_challenges_in(response))
         if offered.best is not None:

@@ -70,8 +70,8 @@ async def context_with(
     ca_pem: str | None,
     protocols: Sequence[str],
 ) -> ssl.SSLContext:
-    """Return the TLS settings of one connection, made as `tls.client_context` makes them. Raises
-    AileronError(binding_failed) if OpenSSL rejects the certificate.
+    """Return the TLS settings of one connection that presents the client certificate, made as `tls.client_context`
+    makes others. Raises AileronError(binding_failed) if OpenSSL rejects the certificate.
     """
     return await anyio.to_thread.run_sync(_context_with, certificate, use, stored, ca_pem, protocols)
 
@@ -94,7 +94,9 @@ def _context_with(
 
 @contextlib.contextmanager
 def _in_memory(pem: bytes) -> Iterator[str]:
-    """Yield the path of an anonymous file with this content. No other process can open it: the daemon is not dumpable."""
+    """Yield the path of an anonymous file in memory that contains `pem`. No other process can open it: the daemon is
+    not dumpable.
+    """
     descriptor = os.memfd_create("client-certificate", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
         rest = memoryview(pem)
@@ -112,7 +114,9 @@ def _no_passphrase() -> bytes:
 
 
 def unusable_certificate(use: CredentialUse, problem: CertificateError, stored: Stored | None) -> AileronError:
-    """Return a `binding_failed` error that says how to fix the certificate."""
+    """Return a `binding_failed` error that says what is wrong with the client certificate (`problem`) and how to fix
+    it.
+    """
     message = f"the secret of {use.binding} {problem.what}: {problem.fix}; {fix_for(use.binding, stored)}"
     return AileronError(FailureClass.BINDING_FAILED, message, boundary=Boundary.USER)
 

@@ -34,7 +34,9 @@ _GZIP_MAGIC: Final = b"\x1f\x8b"
 
 
 def decoder_for(codings: tuple[str, ...]) -> Decoder | None:
-    """Return a decoder, or None if the body is not encoded. Raises BadAnswerError for codings that are not decoded here."""
+    """Return a decoder for a body with these content codings, or None if the body is not encoded. Raises BadAnswerError
+    for codings that Aileron cannot decode.
+    """
     if not codings:
         return None
     if len(codings) > 1 or codings[0] not in {"gzip", "x-gzip", "deflate"}:
@@ -69,7 +71,7 @@ class Decoder:
             more = bool(data) or (len(piece) == PIECE_BYTES and not stream.eof)
 
     def finish(self) -> None:
-        """Raise BadAnswerError unless the last stream is complete. A body without any bytes is complete."""
+        """Raise BadAnswerError if the encoded body ended too early. A body without any bytes is complete."""
         if self._bytes_in and (self._stream is None or not self._stream.eof):
             raise BadAnswerError("its encoded body is truncated")
 

@@ -80,7 +80,7 @@ class DialProgress:
 
 
 class NoTlsError(OSError):
-    """The peer accepted the connection and does not speak TLS."""
+    """Error: the peer accepted the connection and does not speak TLS."""
 
     def __init__(self, heard: Heard) -> None:
         super().__init__(errno.EPROTO, os.strerror(errno.EPROTO))
@@ -88,7 +88,8 @@ class NoTlsError(OSError):
 
 
 class TlsAlertError(httpcore2.ReadError):
-    """The peer ended TLS with an alert. `reason` is OpenSSL's name for it, such as `TLSV13_ALERT_CERTIFICATE_REQUIRED`.
+    """Error: the peer ended TLS with an alert. `reason` is OpenSSL's name for it, such as
+    `TLSV13_ALERT_CERTIFICATE_REQUIRED`.
 
     In TLS 1.3 the client completes the handshake before the server has checked the client's certificate, so an alert
     about that certificate comes with the first read.
@@ -179,14 +180,14 @@ async def _start_tls(sock: socket.socket, tls: ssl.SSLContext, host: str, progre
 
 
 def _is_tls(error: OSError, heard: Heard) -> bool:
-    """Return whether the peer speaks TLS, judged by its first bytes and the handshake's error."""
+    """Return whether the peer speaks TLS, judged by its first bytes (`heard`) and the error of the TLS handshake."""
     if heard == "nothing":
         return isinstance(error, ssl.SSLError) and not was_cut(error)
     return heard == "TLS"
 
 
 def _was_no_tls(error: OSError) -> bool:
-    """Return whether OpenSSL received bytes that are not a TLS record."""
+    """Return whether the error says that OpenSSL received bytes that are not a TLS record."""
     return isinstance(error, ssl.SSLError) and error.reason == "WRONG_VERSION_NUMBER"
 
 
@@ -261,7 +262,7 @@ class Wire(httpcore2.AsyncNetworkStream):
 
     def unsent_bytes(self) -> int:
         """Return the number of written bytes that have not arrived at the peer's kernel yet (tcp(7), SIOCOUTQ). 0 once
-        closed.
+        the connection is closed.
         """
         if not self.is_open():
             return 0

@@ -96,7 +96,7 @@ class Egress:
         logins: LoginDoor | None = None,
     ) -> None:
         """Set up what all requests share. `resolve` None means the system's resolver. `own_port` is the daemon's port
-        on loopback. `logins` starts the processes that log in; None: logins are not available.
+        on loopback. `logins` starts the processes that log in at services; if it is None, logins are not available.
 
         Raises AileronError(invalid_request) if `egress.ca_file` contains no certificate.
         """
@@ -188,7 +188,7 @@ class _Exchange(HttpPassage[EgressResponse]):
 
     @property
     def whole(self) -> bytes | None:
-        """The request's body if it is complete, once the exchange was entered; None otherwise."""
+        """The request's complete body, known once the response's head has arrived; None if the body was streamed."""
         return self._given if isinstance(self._given, bytes) else None
 
     async def _run(self) -> EgressResponse:
@@ -232,8 +232,8 @@ class _Exchange(HttpPassage[EgressResponse]):
         return admit(url, self._request, self._grant)
 
     async def _hold(self, admitted: AllowedRequest, most: int) -> AllowedRequest:
-        """Read a body to its end and frame it as a complete body; this still belongs to step 2. Meanwhile the request
-        occupies no shared resource except memory.
+        """Read a streamed body of at most `most` bytes to its end and frame it as a complete body, as a part of step 2.
+        Meanwhile the request occupies no shared resource except memory.
         """
         await enter(self._stack, (self._meter.holding, self._egress.holding), self._destination, self._deadline)
         longest = most if admitted.length is None else admitted.length
@@ -246,8 +246,8 @@ class _Exchange(HttpPassage[EgressResponse]):
         return dataclasses.replace(admitted, fields=fields, length=length, holds=None)
 
     def _check_held(self, admitted: AllowedRequest, body: bytes) -> tuple[Field | None, int | None]:
-        """Check a held body as rules.py checks a body that came in one piece. Return the framing field and the body's
-        length.
+        """Check `body`, which was read to its end, as rules.py checks a body that came in one piece. Return the header
+        field that frames the body, and the body's length.
         """
         assert admitted.use is not None
         framing = frame_body(admitted.method, self._request.headers, body)
@@ -255,7 +255,9 @@ class _Exchange(HttpPassage[EgressResponse]):
         return framing
 
     async def _read_whole(self, most: int) -> bytes:
-        """Read the body and return it. If the body has more than `most` bytes, stop a little beyond `most`."""
+        """Read the request's streamed body and return it. If the body has more than `most` bytes, stop a little beyond
+        `most`.
+        """
         body, pieces = bytearray(), self._given
         assert isinstance(pieces, AsyncIterator)
         async for piece in pieces:
@@ -286,7 +288,7 @@ class _Exchange(HttpPassage[EgressResponse]):
         return inject(use, lent, request)
 
     async def _connect(self, key: Key, addresses: tuple[str, ...], certificate: Secret | None) -> Connection:
-        """Do step 7: connect, and return the new connection."""
+        """Do step 7: connect to one of the addresses, and return the new connection."""
         tls = None if key.plain else self._egress.tls
         if certificate is not None:
             assert not key.plain, "rules.py: there is no TLS to carry it"

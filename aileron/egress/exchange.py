@@ -46,7 +46,7 @@ _T_co = TypeVar("_T_co", covariant=True)
 
 
 class Asked(Protocol):
-    """The parts of a connector's request that a denial quotes."""
+    """Interface of the parts of a connector's request that a denial quotes."""
 
     @property
     def url(self) -> str:
@@ -60,7 +60,7 @@ class Asked(Protocol):
 
 
 class Ways(Protocol):
-    """The parts of the daemon's `Egress` that every request and every handshake uses."""
+    """The parts of the daemon's `Egress` that every request and every WebSocket handshake uses."""
 
     @property
     def lender(self) -> Lender:
@@ -69,7 +69,7 @@ class Ways(Protocol):
 
     @property
     def resolve(self) -> Resolver:
-        """Resolver of host names to addresses."""
+        """Function that resolves host names to addresses."""
         ...
 
     @property
@@ -105,8 +105,8 @@ class HttpPassage(Passage[_T_co]):
         method: str,
         is_own: bool = False,
     ) -> None:
-        """Take `method` as it is recorded in the ledger. `is_own`: this is one of the supervisor's own requests, whose
-        response is not searched.
+        """Take `method`, the method to record in the ledger. `is_own` is True for the supervisor's own requests, whose
+        responses are not searched for secrets.
         """
         super().__init__(grant, meter, journal, deadline)
         self._ways = ways
@@ -136,7 +136,7 @@ class HttpPassage(Passage[_T_co]):
         return await fit_for_use(deadline, "exchange", destination, lambda: lender.renew(use, refused, deadline))
 
     async def _vet(self, admitted: AllowedRequest) -> tuple[str, ...]:
-        """Resolve the name once, check every address, and return the addresses."""
+        """Resolve the host name of the request once, check every address against the rules, and return the addresses."""
         destination = admitted.url.destination
         addresses = await look_up(self._ways.resolve, destination, self._deadline)
         plain, private, own_port = admitted.plain, admitted.private, self._ways.own_port
@@ -148,7 +148,9 @@ class HttpPassage(Passage[_T_co]):
         return addresses
 
     async def _ready(self, use: CredentialUse | None, destination: HostPort) -> None:
-        """Wait until the credential can be lent. Meanwhile the request gives up its slot."""
+        """Wait until the credential for the request can be lent. Meanwhile the request gives up its slot among the
+        requests in progress.
+        """
         lender, deadline = self._ways.lender, self._deadline
         if lender.is_ready(use, destination):
             return
@@ -177,7 +179,7 @@ class HttpPassage(Passage[_T_co]):
         return await self._reach("exchange", lambda: connection.send(sent, HEAD_BYTES))
 
     def _reader(self, answer: httpcore2.Response) -> Callable[[], Awaitable[bytes | None]]:
-        """Return a function that returns the next piece of the body, or None at the end."""
+        """Return a function that returns the next piece of the response's body, or None at its end."""
         stream = answer.stream
         assert isinstance(stream, AsyncIterable)
         chunks = self._chunks = aiter(stream)
@@ -192,7 +194,7 @@ class HttpPassage(Passage[_T_co]):
         return certificate_refused(use, self.stored, error) if self._has_certificate and use is not None else None
 
     def _needles(self) -> Needles:
-        """Return the secrets that the response must be searched for, as known now."""
+        """Return the secrets that the response must be searched for, as far as they are known now."""
         if not self._is_own and self._destination is not None:
             try:
                 self._bound = self._ways.lender.needles(self._destination)
@@ -218,8 +220,8 @@ class HttpPassage(Passage[_T_co]):
         return self._with_once[1]
 
     def _is_whole_only(self) -> bool:
-        """Return whether partial responses must be refused, because a part could hold part of a secret. This includes
-        secrets that can no longer be searched for.
+        """Return whether partial responses must be refused, because a part could hold part of a secret. True also if
+        the secret is one that can no longer be searched for.
         """
         if self._needles():
             return True

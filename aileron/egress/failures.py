@@ -132,7 +132,9 @@ WITHOUT_TLS: Final = (
 
 
 def still_connecting(progress: DialProgress) -> ConnectionProblem:
-    """Return the problem of a connection attempt whose time ran out, according to the stage that it had reached."""
+    """Return the problem of a connection attempt whose time ran out, according to the stage in `progress` that it had
+    reached.
+    """
     if not progress.is_connected:
         return TOO_SLOW
     if progress.heard == "TLS":

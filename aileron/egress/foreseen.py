@@ -34,8 +34,8 @@ def check_somewhere_to_go(grant: Grant, *, has_tls: bool = False) -> None:
 
 
 def _problem(host: HostPort, grant: Grant, *, has_tls: bool) -> AileronError | None:
-    """Return the error if these settings forbid sending anything to the host. Return None if they allow it, or it is
-    not known yet.
+    """Return the error if the user's settings forbid sending anything to the host. Return None if they allow it, or if
+    the host's address is not known yet.
     """
     address = _HERE if host.host == "localhost" or host.host.endswith(".localhost") else host.host
     if not address.replace(".", "").isdigit():

@@ -110,17 +110,17 @@ def check_reads(method: str, fields: Sequence[Field]) -> None:
 
 
 def field_key(name: str) -> str:
-    """Return a normalized name. Two names have the same key if a server could take them for the same field."""
+    """Return the key of a header field's name. Two names share a key if a server could take them for the same field."""
     return name.lower().replace("_", "-")
 
 
 def is_field_value(value: str) -> bool:
-    """Return whether a value is only visible ASCII, space and tab, with nothing to trim at either end."""
+    """Return whether the value of a header field has only visible ASCII, space and tab, and no blank at either end."""
     return _VALUE.fullmatch(value) is not None and value == value.strip(" \t")
 
 
 def keep_request_fields(fields: Sequence[Field], reserved: frozenset[str]) -> tuple[Field, ...]:
-    """Return the connector's fields that go out, in order and as spelled.
+    """Check the connector's header fields, and return those that are sent, in order and as spelled.
 
     `reserved` are the `field_key`s that belong to the credential of this request; empty without a credential. Raises
     RefusedError for a malformed field, a reserved field, `Upgrade`, or too many fields.
@@ -158,14 +158,15 @@ def keep_request_fields(fields: Sequence[Field], reserved: frozenset[str]) -> tu
 
 
 def without_parts(fields: Sequence[Field]) -> tuple[Field, ...]:
-    """Return a request's fields, except those that ask for only a part of the response."""
+    """Return a request's header fields, except those that ask for only a part of the response."""
     return tuple((name, value) for name, value in fields if field_key(name) not in _ASKS_FOR_PARTS)
 
 
 def frame_body(
     method: str, fields: Sequence[Field], body: bytes | AsyncIterator[bytes] | None
 ) -> tuple[Field | None, int | None]:
-    """Return the framing field of a request, and the number of bytes that the body must have (None: any number).
+    """Return the header field that frames a request's body (None if the request needs none), and the number of bytes
+    that the body must have (None: any number).
 
     A streamed body goes out chunked, or with the connector's own `Content-Length`, because some services accept no
     chunked uploads; the body must then have that length. Raises RefusedError if `Content-Length` or `Transfer-Encoding`
@@ -239,8 +240,8 @@ class HeadLines:
 
 
 def read_response_head(method: str, status: int, fields: Sequence[tuple[bytes, bytes]]) -> ResponseHead:
-    """Check and clean a response's fields. Raises BadAnswerError for two framings, an unknown status, or too many
-    fields.
+    """Check a response's status and header fields, and return its head without the fields that are not passed on.
+    Raises BadAnswerError for two framings, an unknown status, or too many fields.
 
     When the body will be decoded, the fields that describe its encoded form are dropped.
     """

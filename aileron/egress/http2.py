@@ -46,8 +46,8 @@ __all__ = ["MAX_FRAME_BYTES", "MAX_NOISE", "Http2"]
 
 MAX_FRAME_BYTES: Final = 16 << 10  # the least a peer must be allowed, and the default (RFC 9113 section 4.2)
 MAX_NOISE: Final = 1000
-"""Maximum number by which frames without content may exceed frames with content. A server that probes the connection
-sends a ping per some data frames; floods send tens of thousands.
+"""Maximum number by which the frames without content from a server may exceed its frames with content. A server that
+probes the connection sends a ping per some data frames; floods send tens of thousands.
 """
 WINDOW_BYTES: Final = 1 << 20  # 1 MiB on the way to us; what is buffered here is one read, whatever the window
 _MAX_HEADER_LIST_BYTES: Final = 96 << 10
@@ -98,8 +98,8 @@ class Http2:
         return self._stream is None and not self._is_over
 
     def is_alive(self) -> bool:
-        """Return whether the connection is idle, and still usable after all frames that have arrived. These frames are
-        processed, without waiting for more.
+        """Return whether the connection is idle, and still usable after the frames that have arrived. These frames are
+        processed first, without waiting for more.
         """
         self._noise_left = MAX_NOISE
         try:
@@ -153,8 +153,8 @@ class Http2:
         raise self._broken()
 
     async def _upload(self, body: AsyncIterable[bytes]) -> None:
-        """Send the body at the pace of the peer's windows. Stop at its end, or when a complete response or a reset
-        shows that the peer wants no more of the body.
+        """Send the request's body as fast as the peer's flow-control windows allow. Stop at its end, or when a complete
+        response or a reset shows that the peer wants no more of it.
         """
         assert self._stream is not None
         chunks = aiter(body)
@@ -194,8 +194,8 @@ class Http2:
                     raise self._broken()
 
     async def _read_body(self, expected: int | None) -> AsyncGenerator[bytes]:
-        """Yield the body: `expected` bytes, or any number if `expected` is None. The length is checked here, because h2
-        does not check it if a head or trailers end the stream.
+        """Yield the pieces of the response's body: `expected` bytes, or any number if `expected` is None. The length is
+        checked here, because h2 does not check it if a head or trailers end the stream.
         """
         assert self._stream is not None
         received = 0
@@ -222,7 +222,7 @@ class Http2:
         self._stream, self._is_ended = None, False
 
     async def _next(self) -> h2.events.Event:
-        """Return the next event of the request in progress."""
+        """Return the next HTTP/2 event of the request in progress, reading more data from the peer if necessary."""
         while not self._events:
             if not self._take_frame():
                 self._buffer += await self._read()
@@ -245,14 +245,14 @@ class Http2:
             await self._wire.write(data)
 
     def _take_in(self, data: bytes) -> None:
-        """Process all complete frames in `data`, together with the rest of earlier data."""
+        """Process all complete frames in `data`, which is the continuation of data that arrived earlier."""
         self._buffer += data
         while self._take_frame():
             pass
 
     def _take_frame(self) -> bool:
-        """Take one frame from the data, check its stream, and store its events for the current request. Return False if
-        the data has no complete frame, or the current response has already arrived completely.
+        """Take one frame from the received data, check its stream, and store its events for the current request. Return
+        False if the received data has no complete frame, or the current response has already arrived completely.
 
         Frames are taken one by one, on demand, because one read may bring six thousand frames.
         """
@@ -303,8 +303,8 @@ class Http2:
         self._events.append(event)
 
     def _take_leave(self, frame: bytes) -> None:
-        """Handle GOAWAY (RFC 9113 section 6.8) here: after a GOAWAY, h2 would accept no further frame, though the
-        request may be allowed to finish.
+        """Handle a GOAWAY frame (RFC 9113 section 6.8) without the library h2: after a GOAWAY, h2 would accept no
+        further frame, though the request may be allowed to finish.
         """
         last = int.from_bytes(frame[_FRAME_HEAD : _FRAME_HEAD + 4], "big") & 0x7FFFFFFF
         if len(frame) < _FRAME_HEAD + 8 or (self._stream is not None and last < self._stream):
@@ -324,7 +324,7 @@ class Http2:
 
 
 def _body_of(request: httpcore2.Request) -> AsyncIterable[bytes] | None:
-    """Return the body, or None if the request announces no body (headers.py frames bodies)."""
+    """Return the request's body, or None if its header fields announce no body (headers.py frames bodies)."""
     framing = {name.lower(): value for name, value in request.headers}
     if b"transfer-encoding" not in framing and framing.get(b"content-length", b"0") == b"0":
         return None

@@ -78,7 +78,7 @@ def _kind(name: CredentialKind) -> Kind:
 KINDS: Final[dict[str, Kind]] = {name: _kind(name) for name in CREDENTIAL_KINDS}
 """Table of all kinds of credential, by name. An unknown kind raises KeyError, so that nothing is sent."""
 RENEWABLE: Final = frozenset(name for name, kind in KINDS.items() if kind.on_refusal == "renew")
-"""Kinds whose credential is a token that expires and can be renewed."""
+"""Names of the kinds whose credential is a token that expires and can be renewed."""
 MAX_SECRETS: Final = 128
 """Maximum number of secrets that the responses of one host are searched for, including those that were replaced lately.
 The encoded forms of the secrets are made again after each change of the vault, which takes some tenths of a second for
@@ -92,7 +92,9 @@ def reserved_fields(need: CredentialNeed) -> frozenset[str]:
 
 
 def check_query(need: CredentialNeed, url: Url) -> None:
-    """Raise RefusedError if the connector's own query has a parameter that carries, or could carry, the credential."""
+    """Raise RefusedError if the query of the connector's URL has a parameter that carries, or could carry, the
+    credential.
+    """
     own = KINDS[need.kind].parameters(need)
     if not own or url.query is None:
         return
@@ -104,8 +106,8 @@ def check_query(need: CredentialNeed, url: Url) -> None:
 
 
 def needles_for(known: Iterable[LentCredential], destination: HostPort) -> Needles:
-    """Return the needles, that is, the secrets to search a host's responses for: the secrets of `known`, each of which
-    could have been sent to this host. Raises AileronError(binding_failed) if there are too many.
+    """Return the needles, that is, the secrets to search a host's responses for: the secrets of `known`, which are all
+    credentials that could have been sent to this host. Raises AileronError(binding_failed) if there are too many.
 
     A credential that cannot be sent (`inject` would refuse it) was not sent, and is left out.
     """

@@ -126,7 +126,7 @@ class Journal(Protocol):
         ...
 
     async def finished(self, report: RequestReport) -> None:
-        """Record how a request ended."""
+        """Record how a request that was sent ended."""
         ...
 
 
@@ -137,23 +137,23 @@ class Unrecorded:
 
     def __init__(self) -> None:
         self.may_be_sent = False
-        """True if the server may have received the request."""
+        """True if the server may have received the supervisor's request."""
 
     async def sending(self, intent: RequestIntent) -> None:
-        """Note that the request may be sent from now on."""
+        """Record in `may_be_sent` that the server may receive the request from now on."""
         self.may_be_sent = True
 
     async def denied(self, denial: RequestDenial) -> None:
-        """Ignore the denial; the raised error reports it."""
+        """Ignore the denial of a request; the raised error reports it."""
 
     async def mail_sending(self, intent: MailIntent) -> None:
-        """Ignore the message: the supervisor sends no mail."""
+        """Ignore the mail message that is about to be sent: the supervisor sends no mail."""
 
     async def effects(self, report: EffectsReport) -> None:
         """Ignore the effects: none of the supervisor's own requests has effects."""
 
     async def mail_sent(self, report: MailReport) -> None:
-        """Ignore the response: the supervisor sends no mail."""
+        """Ignore the mail server's response: the supervisor sends no mail."""
 
     async def finished(self, report: RequestReport) -> None:
         """Ignore the report of how a request ended."""

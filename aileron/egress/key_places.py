@@ -68,7 +68,7 @@ _UTF_8: Final = re.compile(r'charset="?utf-?8"?')
 _FORM: Final = re.compile(rb"[\x21-\x7e]*")
 
 _Value: TypeAlias = "str | bool | list[_Value] | dict[str, _Value] | None"
-"""Type of a parsed JSON value, in which numbers stay text."""
+"""Type of a parsed JSON value, in which numbers are kept as text."""
 
 
 def check_path(need: CredentialNeed, url: Url) -> None:
@@ -117,7 +117,7 @@ def with_key_in_path(template: str, path: str, key: bytes) -> str:
 
 def check_body(need: CredentialNeed, fields: Sequence[Field], body: bytes | None) -> None:
     """Raise RefusedError if the manifest puts the key into the body, and the body is longer than KEYED_BYTES, has no
-    place for the key, or already has the key's member or field.
+    place for the key, or already has a member or field of the key's name.
 
     `fields` are the request's outgoing fields; `body` is complete.
     """
@@ -145,7 +145,8 @@ def with_key_in_body(place: str, body: bytes, key: bytes) -> bytes:
 
 
 def key_roots(key: bytes) -> frozenset[bytes]:
-    """Return the byte strings to search responses for, if a key can be or was sent in a field, the query, the path or a body.
+    """Return the byte strings to search responses for if this key was, or can be, sent in a header field, the query,
+    the path or a body.
 
     These are: the key; the key as it is encoded in a path, a form or JSON, since a service may encode that form once
     more before showing it; and the long parts of all of these between slashes, since a service may split a path and
@@ -232,7 +233,7 @@ def _child(at: _Value, token: str, pointer: str) -> _Value:
 
 
 def _parsed(body: bytes) -> _Value:
-    """Parse the body strictly. Raises RefusedError for invalid JSON, duplicate names, or too deep nesting."""
+    """Parse a JSON body strictly. Raises RefusedError for invalid JSON, duplicate names, or too deep nesting."""
     try:
         value: _Value = json.loads(
             body.decode(), object_pairs_hook=_unique, parse_int=str, parse_float=str, parse_constant=_no_number
@@ -247,7 +248,7 @@ def _parsed(body: bytes) -> _Value:
 
 
 class _DuplicateError(ValueError):
-    """Two members of a JSON object have the same name."""
+    """Error: two members of a JSON object have the same name."""
 
 
 def _unique(pairs: list[tuple[str, _Value]]) -> dict[str, _Value]:
@@ -262,7 +263,7 @@ def _no_number(word: str) -> str:
 
 
 def _member_key(name: str) -> str:
-    """Return a key that two names share if a reader could take them for the same member.
+    """Return a key that two names share if some JSON reader could take them for the same member of an object.
 
     Go's encoding/json and .NET ignore case; protobuf reads accessToken as access_token; C ends a name at a NUL.
     """
@@ -277,7 +278,9 @@ def _json_string(key: bytes) -> bytes:
 
 
 def _with_member(text: bytes, tokens: Sequence[str], value: bytes) -> bytes:
-    """Return the object in `text` with one more member. All other text stays as it is written."""
+    """Return the JSON object in `text` with `value` as one more member. `tokens` are the names that lead to the member.
+    All other text stays as it is written.
+    """
     name, *rest = tokens
     members = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
     members[name] = msgspec.Raw(_with_member(bytes(members[name]), rest, value) if rest else value)

@@ -120,16 +120,16 @@ _BINDING: Final = frozenset(
 
 
 class LoginTalk(Protocol):
-    """A login in progress, implemented by aileron/logins/keeper.py."""
+    """Interface of a login in progress, implemented by aileron/logins/keeper.py."""
 
     @property
     def stream(self) -> socket.socket:
-        """The daemon's end of the stream after the login; non-blocking."""
+        """The daemon's end of the stream after the login, a non-blocking socket."""
         ...
 
     async def begin(self, order: Order, service: socket.socket) -> None:
-        """Send the login's process the order to log in over `service`, a connected socket, and close that socket here. Raises
-        OSError if the order cannot be sent.
+        """Send the login's process `order`, which tells it to log in over `service`, a connected socket, and close that
+        socket here. Raises OSError if the order cannot be sent.
         """
         ...
 
@@ -150,7 +150,9 @@ class LoginDoor(Protocol):
     """Interface for starting logins, implemented by aileron/logins/keeper.py."""
 
     async def prepare(self, protocol: LoginProtocol) -> LoginTalk:
-        """Return a login that waits for its order. Raises OSError if no login could be started."""
+        """Start a process that can log in with this protocol, and return its login, which waits for an order. Raises
+        OSError if no login could be started.
+        """
         ...
 
 
@@ -164,7 +166,7 @@ def login_at(request: StreamRequest, grant: Grant) -> LoginTarget | None:
 
 
 class Means(msgspec.Struct, frozen=True):
-    """The parts of the daemon's egress that a login needs."""
+    """The objects of the daemon's egress that a login needs, such as the resolver and the vault's lender."""
 
     resolve: Resolver
     slots: anyio.Semaphore
@@ -198,18 +200,20 @@ class LoginStream(Stream):
 
     @property
     def scrubbed(self) -> int:
-        """Number of occurrences of the secret that were masked."""
+        """Number of occurrences of the login's secret that were masked in the stream."""
         return 0 if self._end is None else self._end.scrubbed
 
     @property
     def failure(self) -> AileronError | None:
-        """Failure with which the login ended the stream. None if the login ended without a failure, or has not ended."""
+        """Failure with which the login ended the stream; None if it ended without a failure, or has not ended."""
         if self._end is None or self._end.problem is None:
             return None
         return self._failure(self._end, "exchange")
 
     async def attend(self) -> None:
-        """Record the login's notes until the login has ended. Raises AileronError if a note could not be recorded."""
+        """Record the notes of the login's process (mail messages, their results, or effects) until the login has ended.
+        Raises AileronError if a note could not be recorded.
+        """
         async with self._attending:
             while self._end is None:
                 match await self._talk.hear():
@@ -254,8 +258,8 @@ class LoginStream(Stream):
         """
 
     async def finish(self, within_s: float) -> None:
-        """End the login when the connector has finished with the stream. Bytes that the connector had sent are still
-        forwarded.
+        """Close the stream, because the connector has finished with it, and end the login after at most `within_s`
+        seconds. Bytes that the connector had sent are still forwarded.
         """
         self.close()
         with anyio.move_on_after(within_s, shield=True), contextlib.suppress(AileronError):
@@ -376,7 +380,9 @@ class LoginOpening(Passage[Stream]):
         await enter(self._place, (self._means.slots,), destination, self._deadline)
 
     async def _logged_in(self, lent: LentCredential, destination: HostPort, addresses: tuple[str, ...]) -> Stream:
-        """Lend the secret, record, connect and log in (steps 5 to 8), with only one login at a time for each account."""
+        """Lend the secret, record the request, connect to the service and log in (steps 5 to 8); return the stream
+        after the login. Only one login at a time is made for each account.
+        """
         self._meter.remember(login_roots(lent))
         async with contextlib.AsyncExitStack() as stack:
             attempts = self._means.attempts
@@ -397,9 +403,9 @@ class LoginOpening(Passage[Stream]):
         return self._stream
 
     async def _first_heard(self, talk: LoginTalk, destination: HostPort, attempt: Attempt) -> FromLogin | None:
-        """Return the service's verdict on the secret, which has been sent by now. The verdict is recorded in `attempts`
-        even if the caller is being cancelled; otherwise a connector that hangs up again and again could lock an
-        account.
+        """Return the login's first message, the service's verdict on the secret, which has been sent by now; None if
+        the login's process has ended. The verdict is recorded in `attempts` even if the caller is being cancelled;
+        otherwise a connector that hangs up again and again could lock an account.
         """
         is_heard = False
         heard: FromLogin | None = None
@@ -490,8 +496,8 @@ class LoginOpening(Passage[Stream]):
         return AileronError(FailureClass.BINDING_FAILED, message, boundary=Boundary.USER, details=details)
 
     def _failure(self, ended: Failed | Over, phase: Phase) -> AileronError:
-        """Return the failure that the step gets for the login's problem. If the problem is a denial, also set
-        `_denial`, so that the denial is recorded.
+        """Return the failure that the step gets because the login ended with a problem. If the problem is a denial,
+        also set `_denial`, so that the denial is recorded.
         """
         problem, text = ended.problem or Problem.CLOSED, ended.message
         if problem is Problem.NOT_ALLOWED:

@@ -56,8 +56,8 @@ class SystemResolver:
         self.under_way: dict[str, _LookUp] = {}
 
     async def __call__(self, host: str, port: int) -> list[str]:
-        """Return each address once, in the system's order. Raises OSError if there is no address, or if too many
-        look-ups are in progress.
+        """Return the addresses of the host, each once, in the system's order. Raises OSError if there is no address, or
+        if too many look-ups are in progress.
         """
         look_up = self.under_way.get(host) or self._begin(host, port)
         await look_up.done.wait()

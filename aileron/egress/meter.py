@@ -36,7 +36,9 @@ class Meter:
     """Counters of one step: requests, bytes of request bodies, bytes of response bodies after decoding."""
 
     def __init__(self, budget: Budget, seen: str | None = None) -> None:
-        """Take `seen`, the digest of the effects that a person approved. The step can commit these effects once."""
+        """Start all counts at 0. `seen` is the digest of the effects that a person approved, which the step can commit
+        once.
+        """
         self._budget = budget
         self._seen = seen
         self._lent = frozenset[bytes]()
@@ -49,20 +51,22 @@ class Meter:
         self._refused: Secret | None = None
 
     def count_request(self) -> int:
-        """Count one more request and return its number, from 1. Raises AileronError(resource_limit_exceeded) beyond the
-        budget.
+        """Count one more request and return its number, from 1. Raises AileronError(resource_limit_exceeded) if the
+        step's budget allows no more.
         """
         self.requests = self._within("requests", self.requests + 1, self._budget.requests)
         return self.requests
 
     @property
     def seen(self) -> str | None:
-        """Digest of the effects that can be committed. None if no effects were approved, or they were already committed."""
+        """Digest of the effects that a person approved and the step can still commit. None if no effects were approved,
+        or they were already committed.
+        """
         return self._seen
 
     def commit(self, digest: str) -> None:
-        """Record that these effects are about to be committed. Raises AileronError(capability_denied) for any other
-        effects, and for a second commit.
+        """Record that the effects with this digest are about to be committed. Raises AileronError(capability_denied) if
+        a person did not approve them, and for a second commit.
         """
         if digest != self._seen:
             raise AileronError(FailureClass.CAPABILITY_DENIED, "effects that were seen are committed once")
@@ -81,8 +85,8 @@ class Meter:
         self._lent |= frozenset(roots)
 
     def needles_with(self, bound: Needles) -> Needles:
-        """Return the secrets to search a response for: those that were lent in this step, and those in `bound`, which are
-        bound for a host. Returns the same object until one of the two sets changes.
+        """Return the secrets to search a response for: those that this step sent, and those in `bound`, which are bound
+        for the host of the response. Returns the same object until one of the two sets changes.
         """
         if bound.covers(self._lent):  # the usual case: lent secrets are bound for the host
             return bound

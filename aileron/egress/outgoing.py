@@ -53,7 +53,7 @@ class Outgoing:
         return dataclasses.replace(self, url=msgspec.structs.replace(self.url, query=query))
 
     def with_path(self, path: str) -> Outgoing:
-        """Return the request with `path`, which is already percent-encoded."""
+        """Return the request with `path`, which is already percent-encoded, in place of its own path."""
         return dataclasses.replace(self, url=msgspec.structs.replace(self.url, path=path))
 
     def with_body(self, body: bytes) -> Outgoing:

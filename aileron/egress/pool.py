@@ -40,8 +40,8 @@ MAX_IDLE_PER_KEY: Final = 8
 
 
 class Key(msgspec.Struct, frozen=True):
-    """The conditions under which a connection can be used again. `identity` is the binding's name; None if the
-    connection carried no credential.
+    """The properties that a pooled connection and a request must share, so that the request can use the connection.
+    `identity` is the binding's name; None if the connection carried no credential.
     """
 
     destination: HostPort
@@ -79,8 +79,8 @@ class Connection(msgspec.Struct):
         return cls(key, wire, address, origin, http, certificate, generation)
 
     async def send(self, request: httpcore2.Request, head_bytes: int) -> httpcore2.Response:
-        """Send a request. Return its response, whose body has not been read yet. `head_bytes` bounds everything that
-        comes before the body.
+        """Send a request. Return its response, whose body has not been read yet. `head_bytes` is the maximum size of
+        everything that comes before the body.
         """
         if isinstance(self.http, Http2):
             return await self.http.send(request, head_bytes)
@@ -121,7 +121,7 @@ class Pool:
         return None
 
     def put(self, connection: Connection) -> None:
-        """Store a connection after a response if it can be reused, or close it."""
+        """Store a connection whose response has ended if it can be reused; close it otherwise."""
         self._close_expired()
         if self._closed or self._is_forgotten(connection) or not connection.is_reusable():
             connection.wire.close()
@@ -162,8 +162,8 @@ class Pool:
 
 
 def _left_over(http: httpcore2.AsyncHTTP11Connection) -> bool:
-    """Return whether bytes were read that belong to no response. httpcore2 has no public API for this; returns True if
-    the attribute is missing.
+    """Return whether the connection has read bytes that belong to no response. httpcore2 has no public API for this;
+    returns True if the attribute is missing.
 
     h11 keeps such bytes, and would parse them as the beginning of the next response. httpcore2's own pool does not
     check.

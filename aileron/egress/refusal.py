@@ -27,7 +27,9 @@ from aileron.model.names import HostPort
 __all__ = ["MAX_REFUSAL", "BadAnswerError", "Reason", "RefusedError", "unencrypted"]
 
 MAX_REFUSAL: Final = 800
-"""Maximum number of characters of a message. Our own longest message, with a host name of 253 characters, has some 600."""
+"""Maximum number of characters of a refusal's message. Our own longest message, with a host name of 253 characters, has
+some 600.
+"""
 
 
 class Reason(enum.StrEnum):
@@ -90,8 +92,8 @@ class Reason(enum.StrEnum):
 
     @property
     def boundary(self) -> Boundary:
-        """Boundary that the rule belongs to: the manifest's if the manifest could have declared the request, else the
-        runtime's or the sandbox's.
+        """Boundary (who set the limit) that the rule belongs to: the manifest's if the manifest could have declared the
+        request, else the runtime's or the sandbox's.
         """
         declared = {Reason.HOST_NOT_GRANTED, Reason.CREDENTIAL_NOT_GRANTED}
         if self is Reason.SYSTEM_CALL:

@@ -38,8 +38,8 @@ class Renewing(Around[_T]):
     """An exchange, followed by a second exchange with a renewed token if the service refused the first token."""
 
     def __init__(self, begin: Callable[[], Exchange[_T]], meter: Meter, *, can_repeat: bool) -> None:
-        """Take `begin`, which makes an exchange of the same request each time. `can_repeat` says whether the request
-        can be sent again.
+        """Take `begin`, a function that makes a new exchange of the same request at each call. `can_repeat` says
+        whether the request can be sent again.
         """
         super().__init__()
         self._begin: Final = begin

@@ -61,7 +61,9 @@ _NAMES_A_PATH: Final = frozenset({"x-original-url", "x-original-uri", "x-rewrite
 
 
 def check_reserved(url: Url, fields: Sequence[Field], reserved: tuple[str, ...]) -> None:
-    """Raise RefusedError(provider_endpoint) if a request asks for one of the provider's endpoints."""
+    """Raise RefusedError(provider_endpoint) if a request asks for one of the provider's endpoints, whose URLs are
+    `reserved`.
+    """
     if not is_reserved_host(url.destination, reserved):
         return
     if is_reserved(url, reserved):
@@ -192,7 +194,7 @@ _READERS: Final[tuple[tuple[Callable[[str], str], int], ...]] = (
 
 
 def _key(path: str) -> str:
-    """Return a key that two paths share if a server could take them for the same path. Nothing is decoded here."""
+    """Return a key that two paths share if a server could take them for the same path. Nothing in the path is decoded."""
     segments = [trimmed for segment in path.casefold().split("/") if (trimmed := segment.rstrip(_TRIMMED))]
     if segments:
         for suffix in _FORMATS:

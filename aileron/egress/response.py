@@ -73,7 +73,7 @@ class EgressResponse:
 
     @property
     def held(self) -> bytes:
-        """Bytes that were read ahead and not taken yet."""
+        """Bytes of the body that `hold` has read ahead and that the iteration has not taken yet."""
         return self._body.held
 
     def __repr__(self) -> str:
@@ -94,7 +94,7 @@ class Body(AsyncIterator[bytes]):
         hits_in_fields: int,
         fail: Callable[[str], AileronError],
     ) -> None:
-        """Take `needles`, which returns the secrets to search for. It is called before each piece."""
+        """Take `needles`, a function that returns the secrets to search the body for; it is called before each piece."""
         self._read = read
         self._meter = meter
         self._needles = needles
@@ -112,12 +112,12 @@ class Body(AsyncIterator[bytes]):
 
     @property
     def scrubbed(self) -> int:
-        """Number of occurrences masked so far, including those in header fields."""
+        """Number of occurrences of a secret masked so far, including those in header fields."""
         return self._hits_in_fields + self._scrubber.hits
 
     @property
     def held(self) -> bytes:
-        """Bytes that were read ahead and not taken yet; see `EgressResponse.held`."""
+        """Bytes of the body that `hold` has read ahead and that the iteration has not taken yet."""
         return b"".join(self._kept)
 
     async def hold(self, most_bytes: int) -> bool:
@@ -161,7 +161,9 @@ class Body(AsyncIterator[bytes]):
             self._turn_at = time.monotonic() + TURN_S
 
     def _next_piece(self) -> bytes | None:
-        """Return the next piece, which may be empty. Return None if another chunk is needed."""
+        """Return the next decoded and scrubbed piece of the body, which may be empty. Return None if another chunk must
+        be read from the wire first.
+        """
         try:
             return next(self._pieces, None)
         except BadAnswerError as error:

@@ -58,8 +58,8 @@ class EgressRequest:
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class AllowedRequest:
-    """A request that passed every rule. `fields` are all fields but the credential; `length` is the number of bytes
-    that the body must have, None: any.
+    """A request that passed every rule. `fields` are all header fields but the credential's; `length` is the number of
+    bytes that the body must have, None for any number.
 
     `holds` is the maximum size in bytes of a body that comes in pieces and must be complete first; None: the body is
     sent as it arrives. `sha256` is the hash, in hex, that the connector signed for; a body with another hash is not
@@ -128,13 +128,13 @@ def _holds(use: CredentialUse | None, url: Url, request: EgressRequest, length: 
 
 
 def _own_fields(use: CredentialUse | None, url: Url, request: EgressRequest) -> tuple[Field, ...]:
-    """Return the connector's fields, without those of a signature by its client library."""
+    """Return the connector's header fields, without those of a signature that its client library made."""
     return request.headers if use is None else KINDS[use.need.kind].own_fields(url, request.headers)
 
 
 def _hash_given(use: CredentialUse | None, url: Url, request: EgressRequest) -> str | None:
-    """Return the hash that a streamed body must have, or None if any hash is valid. The hash of a complete body is
-    checked here.
+    """Return the SHA-256, in hex, that the connector states for its body, or None if it states none. If the body is
+    complete, raise RefusedError unless it has that hash.
     """
     given = None if use is None else KINDS[use.need.kind].given_hash(url, request.headers)
     if given is None or isinstance(request.body, AsyncIterator):
@@ -165,7 +165,7 @@ def check_destination(url: Url, grant: Grant) -> None:
 
 
 def check_granted(destination: HostPort, grant: Grant) -> None:
-    """Raise RefusedError unless the destination is in the grant."""
+    """Raise RefusedError unless the destination is a host of the grant."""
     if destination not in grant.hosts:
         raise RefusedError(
             Reason.HOST_NOT_GRANTED,

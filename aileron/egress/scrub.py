@@ -213,8 +213,8 @@ ENCODINGS: Final[tuple[tuple[str, Callable[[bytes], Iterable[bytes]]], ...]] = (
     ("utf-16", lambda data: (_text(data).encode("utf-16-le"), _text(data).encode("utf-16-be"))),
     ("utf-32", lambda data: (_text(data).encode("utf-32-le"), _text(data).encode("utf-32-be"))),
 )
-"""Published list of encodings: a name for people, and a function that returns the forms of one secret. The search for a
-form ignores case, and blanks, punctuation or line wraps between the form's letters and digits.
+"""Published list of encodings: a name for people, and a function that returns the encoded forms of one secret. The
+search for an encoded form ignores case, and blanks, punctuation or line wraps between its letters and digits.
 """
 
 _ESCAPED_IN_BASE64: Final = (  # which of its three other characters than letters and digits are escaped, and how
@@ -279,13 +279,15 @@ _LOOK_BEHIND: Final = 33  # the longest wrapping ending, and the CR of a CR LF
 
 
 def _fold(data: bytes) -> bytes:
-    """Return the data folded: in lower case, without NUL, line ends, blanks and punctuation."""
+    """Return the data in the folded form in which it is searched: in lower case, without NUL, line ends, blanks and
+    punctuation.
+    """
     return data.translate(_LOWER, _BETWEEN)
 
 
 def _ends(crossed: bytes) -> re.Pattern[bytes]:
-    """Return a pattern of the characters that no occurrence crosses: control characters, except those in `crossed` and
-    line ends that wrap.
+    """Return a pattern of the characters that no occurrence of a secret can contain: control characters, except those
+    in `crossed` and line ends that wrap a line.
     """
     ends = bytes(byte for byte in _CONTROLS if byte not in crossed) or b"\x7f"
     others = bytes(byte for byte in ends if byte not in b"\r\n") or b"\x7f"
@@ -297,8 +299,8 @@ _ENDS: Final = _ends(b"")
 
 
 class Needles:
-    """The encoded forms of some secrets, which responses are searched for. `roots` are the secrets themselves, each at
-    least 8 bytes. The repr is `<needles>`.
+    """Needles: the encoded forms of some secrets, for which responses are searched. `roots` are the secrets themselves,
+    each at least 8 bytes. The repr is `<needles>`.
 
     `all` are the exact forms; the search begins with their folded forms (`_fold`).
     """
@@ -339,7 +341,7 @@ class Needles:
         return bool(self.all)
 
     def covers(self, roots: Iterable[bytes]) -> bool:
-        """Return whether all of these secrets are among the roots already."""
+        """Return whether all of these secrets are among the roots of these needles already."""
         return self._roots.issuperset(roots)
 
     def includes(self, other: Needles) -> bool:
@@ -351,7 +353,8 @@ class Needles:
         return Needles(self._roots.union(roots))
 
     def and_once(self, sent: Iterable[bytes]) -> Needles:
-        """Return these needles plus needles for a value that only one request was sent with, such as its signature.
+        """Return these needles plus needles for `sent`, values that were sent with only one request, such as its
+        signature.
 
         The value is searched for only in the forms of `_OF_ONE_REQUEST`. This is fast enough to be called for each
         request, because all other forms are reused. Rare forms of the value may be missed, because it is worthless in
@@ -400,19 +403,21 @@ class Needles:
             window *= 8
 
     def has_end(self, data: bytes | bytearray, at: int) -> bool:
-        """Return whether a character that no occurrence crosses is at index `at` or later."""
+        """Return whether `data` has, at index `at` or later, a character that no occurrence of a secret can contain."""
         return self._ends.search(data, at) is not None
 
     def may_be_in(self, data: bytes) -> bool:
-        """Return whether the data may contain an occurrence. The check is fast, and only False is certain. Most values
-        of a head are shorter than any form.
+        """Return whether the data may contain an occurrence of a secret. The check is fast, and only False is certain.
+        Most values of header fields are shorter than any encoded form of a secret.
         """
         if len(data) < self._shortest:
             return False
         return any(form in data for form in self._alone) or any(map(self._is_in_folded, map(_fold, _views(data))))
 
     def occurrences(self, data: bytes) -> list[tuple[int, int]]:
-        """Return the begin and end of each occurrence, in order, including overlapping occurrences."""
+        """Return the start and end index of each occurrence of a secret in the data, in order, including overlapping
+        occurrences.
+        """
         if not self.may_be_in(data):
             return []
         found = {span for form in self.all for span in _all_of(form, data)}
@@ -446,7 +451,9 @@ class Needles:
 
 
 def _without_longer(forms: Iterable[bytes]) -> tuple[bytes, ...]:
-    """Return the forms without those that begin with another form, because a search for the shorter form finds both."""
+    """Return the encoded forms without those that begin with another form, because a search for the shorter form finds
+    both.
+    """
     kept: list[bytes] = []
     for form in sorted(forms):
         if not (kept and form.startswith(kept[-1])):
@@ -509,11 +516,13 @@ class Scrubber:
 
     @property
     def is_holding(self) -> bool:
-        """True while some of the bytes that were fed are held back."""
+        """True while some of the bytes that were fed are held back, because they may begin a secret."""
         return len(self._held) > self._behind
 
     def look_for(self, needles: Needles) -> None:
-        """Search for `needles` from now on. Bytes that were returned already are not searched again; held-back bytes are."""
+        """Search the stream for `needles` from now on. Bytes that were returned already are not searched again; bytes
+        that are held back are.
+        """
         self._needles = needles
 
     def feed(self, data: bytes) -> bytes:
@@ -530,12 +539,12 @@ class Scrubber:
         return self._decide(held, self._needles.may_begin_at(held, self._behind))
 
     def finish(self) -> bytes:
-        """Return the held-back bytes, masked, at the end of the stream."""
+        """Return the bytes that were held back, masked, at the end of the stream."""
         return self._decide(bytes(self._held), len(self._held))
 
     def _waits(self, known: int) -> bool:
-        """Return whether to let the held-back bytes grow before they are searched again. `known` of them were held back
-        before.
+        """Return whether to wait for more bytes before the held-back bytes are searched again. The first `known` of
+        them were already held back before the last bytes came.
         """
         most = self._needles.reach + self._needles.reach // _SLACK
         if not self._needles or len(self._held) - self._behind > most:
@@ -543,13 +552,15 @@ class Scrubber:
         return not self._needles.has_end(self._held, known)
 
     def scrub_whole(self, data: bytes) -> tuple[bytes, int]:
-        """Mask a complete value. Return the masked value, and the number of occurrences in it."""
+        """Mask a complete value. Return the masked value, and the number of occurrences of a secret in it."""
         other = Scrubber(self._needles)
         masked = other.feed(data) + other.finish()
         return masked, other.hits
 
     def _decide(self, data: bytes, open_from: int) -> bytes:
-        """Mask occurrences that begin before `open_from`, return the bytes before that index, and hold back the others."""
+        """Mask the occurrences of secrets that begin before the index `open_from`, return the bytes before that index,
+        and hold back the others.
+        """
         behind = self._behind
         found = [span for span in self._needles.occurrences(data) if behind <= span[0] < open_from]
         end = behind + self._covered

@@ -54,7 +54,7 @@ _T_co = TypeVar("_T_co", covariant=True)
 
 
 class Passage(contextlib.AbstractAsyncContextManager[_T_co], abc.ABC, Generic[_T_co]):
-    """Base class of the context managers of one request or stream. Entering calls `_run`, which opens the request or
+    """Base class of the context managers of one request or stream. Entering it calls `_run`, which opens the request or
     stream. Whatever happens, `_end` is called exactly once, to close the request or stream and record its end.
     """
 
@@ -94,14 +94,16 @@ class Passage(contextlib.AbstractAsyncContextManager[_T_co], abc.ABC, Generic[_T
 
     @abc.abstractmethod
     def _denied(self, refused: RefusedError) -> AileronError:
-        """Return the error for a refusal by a rule, and set `_denial`, which is then recorded."""
+        """Return the error for a request that a rule refused, and set `_denial`, which is recorded at the end."""
 
     @abc.abstractmethod
     def _report(self, started_at: float, error: BaseException | None) -> RequestReport:
         """Return the report of how the request or stream ended."""
 
     def _checked(self, check: Callable[[], _T]) -> _T:
-        """Return the result of `check`. If it raises RefusedError, raise a denial without cause or context."""
+        """Return the result of `check`. If it raises RefusedError, raise the error of a denial, without the
+        RefusedError as its cause or context.
+        """
         try:
             return check()
         except RefusedError as error:
@@ -109,7 +111,7 @@ class Passage(contextlib.AbstractAsyncContextManager[_T_co], abc.ABC, Generic[_T
         raise self._denied(refused)
 
     async def _write_down(self, intent: RequestIntent) -> None:
-        """Record the intent in the ledger. The record is durable on return."""
+        """Record in the ledger the request that is about to be sent. The record is durable on return."""
         await written(lambda: self._journal.sending(intent))
         self._started_at = anyio.current_time()
 
@@ -130,8 +132,8 @@ async def within(
     late: Callable[[], ConnectionProblem] | None = None,
     refused: Callable[[Exception], AileronError | None] | None = None,
 ) -> _T:
-    """Wait for a step that uses the network, until `deadline`. The step's errors become `network_error`; after the
-    deadline no step begins.
+    """Run `step`, which uses the network, until `deadline` at most, and return its result. Its errors become
+    `network_error`; after the deadline it is not begun.
 
     `late` returns the problem to report if the time runs out; `refused` returns the error to raise in place of `network_error`.
     """
@@ -174,8 +176,8 @@ async def connected(
 async def enter(
     stack: contextlib.ExitStack, places: tuple[anyio.Semaphore, ...], destination: HostPort | None, deadline: float
 ) -> None:
-    """Acquire each of these semaphores, waiting until the deadline at most. `stack` releases them. Raises AileronError
-    (network_error) after the deadline.
+    """Acquire each of the semaphores in `places`, waiting until the deadline at most. `stack` releases them. Raises
+    AileronError (network_error) after the deadline.
     """
     if anyio.current_time() >= deadline:
         raise unreachable("queue", destination, TOO_SLOW)
@@ -246,8 +248,8 @@ def check_reachable(
 
 
 async def written(write: Callable[[], Awaitable[None]]) -> None:
-    """Write to the journal completely or not at all: the state of a row would be unknown if its write were abandoned
-    halfway.
+    """Run `write`, which writes a row to the journal, to its end even if the caller is cancelled; otherwise it would be
+    unknown whether the row was written.
     """
     with anyio.CancelScope(shield=True, deadline=anyio.current_time() + JOURNAL_S):
         return await write()
@@ -255,7 +257,7 @@ async def written(write: Callable[[], Awaitable[None]]) -> None:
 
 
 def failure_class(error: BaseException | None) -> FailureClass | None:
-    """Return the failure class that a row records for this error; None if there is no error."""
+    """Return the failure class that the ledger records for this error; None if there is no error."""
     match error:
         case None:
             return None

@@ -69,7 +69,7 @@ class Stream:
         deadline: float,
         check: Callable[[], None],
     ) -> None:
-        """Take `check`, which raises if incoming bytes must no longer be passed on."""
+        """Take `check`, a function that raises AileronError if incoming bytes must no longer be passed on."""
         self._wire: Final = wire
         self._check: Final = check
         self._destination: Final = destination
@@ -91,7 +91,9 @@ class Stream:
         await self._exchange(lambda: self._wire.write(data))
 
     def end(self) -> None:
-        """Shut down the direction to the service. The service notices only without TLS."""
+        """Shut down the stream's direction to the service, after which nothing more can be sent. The service notices
+        only without TLS.
+        """
         self._wire.end_writing()
 
     async def receive(self) -> bytes:
@@ -105,7 +107,8 @@ class Stream:
         return data
 
     async def flush(self) -> None:
-        """Wait until all sent bytes have arrived, before `close` is called; discard bytes that arrive meanwhile.
+        """Wait until the service's kernel has received all sent bytes, so that `close` loses none; discard bytes that
+        the service sends meanwhile.
 
         If a socket is closed with unread bytes, or bytes arrive after it is closed, it is reset (RFC 1122 section
         4.2.2.13), and unsent bytes are lost. A service over TLS 1.3 sends session tickets without a request (RFC 8446
@@ -125,12 +128,12 @@ class Stream:
                 pause_s = min(2 * pause_s, _MOST_PAUSE_S)
 
     async def attend(self) -> None:
-        """Do the work that must run concurrently until the stream ends: nothing here, notes for a login (login.py). An
-        AileronError ends the stream.
+        """Do the work that must run concurrently with the stream until it ends. A stream without a login has no such
+        work; the stream of a login records the login's notes (login.py). An AileronError ends the stream.
         """
 
     def close(self) -> None:
-        """Close the stream at once, without waiting."""
+        """Close the connection to the service at once, without waiting."""
         self._wire.close()
 
     async def _exchange(self, step: Callable[[], Awaitable[_T]]) -> _T:

@@ -68,7 +68,7 @@ class Streams:
         lender: Lender,
         logins: LoginDoor | None = None,
     ) -> None:
-        """Take `logins`, which starts the processes that log in; None: logins are not available."""
+        """Take `logins`, which starts the processes that log in at services; if it is None, logins are not available."""
         self.logins: Final = logins
         self.attempts: Final = Attempts()
         self.lender: Final = lender
@@ -93,7 +93,9 @@ class Streams:
 
 
 class _Opening(Passage[Stream]):
-    """Context manager of one stream without a login: it connects when entered, and closes and records the end when left."""
+    """Context manager of one stream without a login: it connects when entered, and closes the stream and records its
+    end when left.
+    """
 
     def __init__(
         self, streams: Streams, request: StreamRequest, grant: Grant, meter: Meter, journal: Journal, deadline: float

@@ -45,18 +45,18 @@ from aileron.egress.scrub import Needles, Scrubber
 __all__ = ["Unlabelled"]
 
 MAX_HELD_BYTES: Final = 512 << 10
-"""Maximum number of bytes in pieces that wait for their decompressed text: several pieces of 64 KiB. A body that
-exceeds it decompresses many bytes to nothing.
+"""Maximum number of compressed bytes that are held back until their decompressed text was searched: several pieces of
+64 KiB. Only a body with many bytes that decompress to nothing exceeds it.
 """
 MAX_MEMBERS: Final = 1000
-"""Maximum number of members of one gzip file, plus one for each MEMBER_BYTES: a new member costs as much as inflating
-some hundred bytes.
+"""Maximum number of members of one gzip file, plus one for each MEMBER_BYTES: to begin a member costs as much time as
+to decompress some hundred bytes.
 """
 MEMBER_BYTES: Final = 128
 _FOLLOWED_BYTES: Final = 1 << 20  # in or out, some 3 ms of work: answers of an API are less, archives more
 _STEP_BYTES: Final = 16 << 10
-"""Maximum number of bytes of input in one call of zlib, which copies what follows a member's end. The decompressor's state
-(40 KiB) is copied before each call if the output is searched.
+"""Maximum number of compressed bytes in one call of zlib, which copies what follows the end of a gzip member. The
+decompressor's state (40 KiB) is copied before each call if the output is searched.
 """
 _JOINED_BYTES: Final = 1 << 10  # pieces are held together up to this size, or each byte of a held one could cost 150
 _GZIP: Final = b"\x1f\x8b"
@@ -80,7 +80,7 @@ class Unlabelled:
         self._held_bytes = self._bytes_in = self._bytes_out = self._decided = self._members = 0
 
     def look_for(self, needles: Needles) -> None:
-        """Search for the secrets in `needles` from now on."""
+        """Search the body for the secrets in `needles` from now on."""
         self._needles = needles
         self._scrubber.look_for(needles)
 
@@ -102,18 +102,22 @@ class Unlabelled:
         yield from self._released()
 
     def finish(self) -> Iterator[bytes]:
-        """Yield the held-back bytes at the end of the body."""
+        """Yield the bytes that were held back, at the end of the body."""
         self._stream = None
         yield from self._released()
 
     def _open(self, first: int) -> None:
-        """Choose the format by the first byte. zlib itself refuses what is neither format, mostly at the second."""
+        """Choose gzip, zlib or no compression by the body's first byte, and create the decompressor. If the body is
+        neither gzip nor zlib after all, zlib reports that, mostly at the second byte.
+        """
         self._is_gzip = first == _GZIP[0]
         if self._is_gzip or first & 0x8F == 8:  # RFC 1950 section 2.2: deflate, in a window of at most 32 KiB
             self._stream = zlib.decompressobj(wbits=31 if self._is_gzip else 15)
 
     def _inflate(self, data: memoryview) -> Iterator[None]:
-        """Search the output of these bytes, and yield after each piece of it. No stream is left after its end or an error."""
+        """Decompress these bytes and search the output for secrets, and yield after each piece of output. After the end
+        of the compressed data, or an error, the body is no longer decompressed.
+        """
         while data and self._stream is not None:
             step = data[:_STEP_BYTES]
             try:
@@ -131,8 +135,8 @@ class Unlabelled:
                 self._stream = self._next_member(data)
 
     def _next_member(self, rest: memoryview) -> zlib._Decompress | None:
-        """Return the decompressor of the next member (RFC 1952 section 2.2: members follow one another); None if no member
-        follows.
+        """Return the decompressor of the next member of a gzip file (RFC 1952 section 2.2: members follow one another);
+        None if `rest` begins no member.
         """
         if not self._is_gzip or not _GZIP.startswith(rest[:2]):
             return None
@@ -174,7 +178,9 @@ class Unlabelled:
 
 
 def _pieces(stream: zlib._Decompress, data: memoryview | bytes, *, is_searched: bool) -> Iterator[bytes]:
-    """Yield the output of these bytes. Raises zlib's error after the output up to it, which is found if it `is_searched`."""
+    """Decompress `data` and yield the output in pieces. If the data has an error, raise zlib's error, if `is_searched`
+    after yielding the output before it.
+    """
     while True:
         before = stream.copy() if is_searched else None
         try:
@@ -190,7 +196,9 @@ def _pieces(stream: zlib._Decompress, data: memoryview | bytes, *, is_searched: 
 
 
 def _up_to_the_error(stream: zlib._Decompress, data: memoryview | bytes) -> bytes:
-    """Return the output of the longest beginning of these bytes that has no error. It is less than a piece."""
+    """Return the decompressed output of the longest beginning of `data` that has no error. The output is shorter than
+    PIECE_BYTES.
+    """
     out, good, bad = b"", -1, len(data)  # no bytes have output too, if the last call ended with a full piece
     while bad - good > 1:
         middle = (good + bad) // 2

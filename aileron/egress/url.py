@@ -68,22 +68,23 @@ class Url(msgspec.Struct, frozen=True):
 
     @property
     def destination(self) -> HostPort:
-        """Host and port that the grant must contain."""
+        """Host and port of the URL, which a grant must contain."""
         return HostPort(self.host, self.port)
 
     @property
     def target(self) -> str:
-        """Path and query as they are in the request line."""
+        """Path and query of the URL as they are in the request line."""
         return self.path if self.query is None else f"{self.path}?{self.query}"
 
     @property
     def authority(self) -> str:
-        """Value of the `Host` field, with the port only if it is not the scheme's default."""
+        """Value of the `Host` field for this URL, with the port only if it is not the scheme's default."""
         return self.host if self.port == _DEFAULT_PORTS[self.scheme] else f"{self.host}:{self.port}"
 
 
 def parse_url(text: str, schemes: Mapping[str, str] = HTTP_SCHEMES) -> Url:
-    """Parse a URL. `schemes` maps each allowed scheme to the scheme of the `Url`.
+    """Parse a URL, or raise RefusedError. `schemes` maps each scheme that `text` can have to the scheme that the
+    returned `Url` gets.
 
     Raises RefusedError with a `url_*` reason for text that two readers could understand differently.
     """
@@ -144,7 +145,9 @@ def _address() -> RefusedError:
 
 
 def _parse_authority(of: str, authority: str, default_port: int | None) -> tuple[str, int]:
-    """Return host and port. The port may be missing only if there is a default. `of` names the parsed text in a refusal."""
+    """Return the host and port in `authority`. The port may be missing only if there is a default. `of` names the
+    parsed text in the message of a refusal.
+    """
     if "@" in authority:
         raise RefusedError(
             Reason.URL_USERINFO, f"the {of} has userinfo (text before an @); it cannot carry credentials"

@@ -222,8 +222,8 @@ class _Opening(HttpPassage[Answer]):
         return injection
 
     def _opened(self, connection: Connection, answer: httpcore2.Response) -> WebSocket:
-        """Return the open WebSocket after a 101. Raises BadAnswerError for a handshake that does not follow RFC 6455
-        section 4.1.
+        """Return the open WebSocket after a response with status 101. Raises BadAnswerError for a handshake that does
+        not follow RFC 6455 section 4.1.
         """
         chosen = check_handshake(self._key, self._request.subprotocols, answer.headers)
         head = read_response_head("HEAD", 200, answer.headers)  # the other checks of a response's fields
@@ -273,7 +273,9 @@ class _Opening(HttpPassage[Answer]):
         await self._write_down_end(error)
 
     def _report(self, started_at: float, error: BaseException | None) -> RequestReport:
-        """Return the report. Its sizes are those of all frames, or of the response's body if no WebSocket was opened."""
+        """Return the report of how the WebSocket ended. Its sizes are those of all frames, or of the response's body if
+        no WebSocket was opened.
+        """
         seen = self._websocket or self._body
         return RequestReport(
             number=self._number,
@@ -297,8 +299,8 @@ def check_subprotocols(offered: tuple[str, ...]) -> None:
 
 
 def check_handshake(key: str, subprotocols: tuple[str, ...], fields: list[tuple[bytes, bytes]]) -> str | None:
-    """Return the subprotocol that the service chose in its 101, or None. Raises BadAnswerError if the response does not
-    accept exactly this handshake (`key`).
+    """Return the subprotocol that the service chose in its response with status 101, or None if it chose none. Raises
+    BadAnswerError if the response does not accept exactly this handshake, whose random value is `key`.
     """
 
     def values(name: bytes) -> list[str]:

@@ -73,8 +73,8 @@ _Message = TextMessage | BytesMessage
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class Part:
-    """A message, or a part of one. `is_last`: no other part of the message follows. All parts of a text together are
-    valid UTF-8.
+    """A message of a WebSocket, or a part of one. `is_last`: no other part of the message follows. All parts of a text
+    message, joined, are valid UTF-8.
     """
 
     data: bytes
@@ -92,7 +92,7 @@ class Closed:
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class Opened:
-    """The service's response to the handshake, scrubbed."""
+    """The parts of the service's response to a WebSocket's handshake that the connector gets, scrubbed."""
 
     headers: tuple[Field, ...]
     subprotocol: str | None
@@ -196,7 +196,7 @@ class WebSocket:
         await self._put.send(closed)
 
     async def _say_owed(self, reading: anyio.CancelScope) -> None:
-        """Write pongs and pings as they become due. An error cancels `reading`."""
+        """Send the service pongs and pings when they are due, until cancelled. An error cancels `reading`."""
         try:
             while True:
                 await self._is_owed.wait()
@@ -218,7 +218,9 @@ class WebSocket:
             awaiting.deadline = anyio.current_time() + PONG_WITHIN_S
 
     async def _take_in(self, data: bytes) -> Closed | None:
-        """Process the bytes, and pass on the messages in them. Return `Closed` if the service has closed the WebSocket."""
+        """Process bytes from the service, and queue the messages in them for the connector. Return `Closed` if the
+        service has closed the WebSocket.
+        """
         self._meter.count_down(len(data))
         self.bytes_down += len(data)
         self._frames.receive_data(data)
@@ -273,7 +275,7 @@ class WebSocket:
         return Closed(code, reason.decode("utf-8", "replace"))
 
     async def _read(self) -> bytes:
-        """Return the next bytes. Send a ping if the service is silent."""
+        """Return the next bytes from the service. Send it a ping if it is silent for too long."""
         with anyio.move_on_after(PING_EVERY_S):
             return await self._read_wire()
         with anyio.CancelScope() as self._awaiting_pong:  # no deadline until the ping is written
@@ -319,8 +321,8 @@ class WebSocket:
             self._turn_at = time.monotonic() + TURN_S
 
     def _decoded(self, part: Part) -> str | None:
-        """Return the text of an outgoing part, without a character that a later part completes. None if the part is not
-        UTF-8.
+        """Return the text of an outgoing part, without an incomplete character at its end, which the next part
+        completes. Return None if the part is not UTF-8.
         """
         decoder = self._outgoing = self._outgoing or codecs.getincrementaldecoder("utf-8")()
         if part.is_last:
@@ -353,7 +355,7 @@ class _Incoming:
         return self._scrubber.hits
 
     def look_for(self, needles: Needles) -> None:
-        """Search for the secrets in `needles` from now on."""
+        """Search the message for the secrets in `needles` from now on."""
         self._scrubber.look_for(needles)
         self._unlabelled.look_for(needles)
 
@@ -374,7 +376,9 @@ class _Incoming:
 
 @contextlib.contextmanager
 def _may_be_gone() -> Iterator[None]:
-    """Ignore a write error caused by a service that has disconnected, because its earlier messages must still be read."""
+    """Return a context manager that ignores a write error, because a service that has disconnected may have sent
+    messages that must still be read.
+    """
     try:
         yield
     except AileronError as error:

@@ -27,8 +27,8 @@ _BESIDE_A_BEARER: Final = "access_token"  # RFC 6750 section 2.3; no request may
 
 
 def with_field(use: CredentialUse, lent: LentCredential, request: Outgoing, name: str, form: str) -> Outgoing:
-    """Return the request with the header field `name`, whose value is `form` with the secret in place of `{key}`. Raises
-    AileronError(binding_failed) if the secret cannot be sent.
+    """Return the request with the header field `name`, whose value is `form` with the lent secret in place of `{key}`.
+    Raises AileronError(binding_failed) if the secret cannot be sent.
     """
     secret = sendable(use, lent)
     value = form.replace("{key}", secret.decode("latin-1"))

@@ -25,7 +25,9 @@ __all__ = ["MTLS"]
 
 
 def _put(use: CredentialUse, lent: LentCredential, request: Outgoing) -> Injection:
-    """Return the request unchanged. There is nothing to scrub, as no secret is sent."""
+    """Return the request unchanged, because the certificate is presented in TLS. There is nothing to scrub, as the
+    request contains no secret.
+    """
     try:
         ClientCertificate(lent.secret.reveal()).check_valid_at(time_of_day().timestamp())
     except CertificateError as error:

@@ -58,8 +58,8 @@ def _put(use: CredentialUse, lent: LentCredential, request: Outgoing) -> Injecti
 
 
 def _in_its_place(use: CredentialUse, lent: LentCredential, request: Outgoing) -> Outgoing:
-    """Return the request with the key in its path or body. rules.py has checked that the request has the place for the
-    key.
+    """Return the request with the key in its path or body. rules.py has checked that the request has a place for the
+    key there.
     """
     secret, need = sendable(use, lent), use.need
     assert not request.is_streamed or need.body is UNSET, "the engine holds what a key goes into"

@@ -32,7 +32,9 @@ that says how to fix it (signing/refused.py).
 
 
 def authorization_field(_need: CredentialNeed) -> frozenset[str]:
-    """Return what a kind reserves that is sent in `Authorization`, whatever the manifest declares."""
+    """Return the header fields that a connector must not set beside a credential in `Authorization`: only that field,
+    whatever the manifest declares.
+    """
     return frozenset({"authorization"})
 
 
@@ -76,16 +78,18 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     reserved: Callable[[CredentialNeed], frozenset[str]]
     """Function that returns the `field_key`s that a connector must not set in addition to the credential."""
     roots: Callable[[LentCredential], frozenset[bytes]] = plain_roots
-    """Function that returns the secrets to search responses for. It leaves out secrets that `put` would refuse."""
+    """Function that returns the secrets to search responses for. It leaves out secrets that `put` would refuse to send."""
     parameters: Callable[[CredentialNeed], frozenset[str]] = _none
     """Function that returns the query parameters that a connector must not set, because a server could take them for
     the credential.
     """
     check_used: Callable[[CredentialNeed, bool], None] = _everywhere
-    """Function that refuses requests which cannot carry the credential. Its flag is True for a WebSocket's handshake."""
+    """Function that refuses requests which cannot carry the credential. The function's second argument is True for a
+    WebSocket's handshake.
+    """
     check_url: Callable[[CredentialNeed, Url, bool], None] = _any_url
     """Function that refuses a URL that has no place for the credential, or that must not be requested with it. The
-    function's flag is True in a preview.
+    function's third argument is True in a preview.
     """
     own_fields: Callable[[Url, Sequence[Field]], tuple[Field, ...]] = _all_fields
     """Function that returns the connector's fields, except those that a client library set as its own credential."""

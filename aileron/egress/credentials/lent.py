@@ -56,15 +56,15 @@ class Lender(Protocol):
     """Protocol with which egress gets credentials from the vault, has them renewed, and learns the secrets to scrub."""
 
     def is_ready(self, use: CredentialUse | None, destination: HostPort) -> bool:
-        """Return whether the credential and the needles are available now, so that `ready` would return at once. Fast
-        and never waits, because it is called before each request and stream.
+        """Return whether the credential and the needles (the secrets to search responses for) are available now, so
+        that `ready` would return at once. Fast and never waits, because it is called before each request and stream.
         """
         ...
 
     async def ready(self, use: CredentialUse | None, destination: HostPort, deadline: float) -> None:
-        """Wait until the credential that `lend` would give is usable, and `needles` are known. A token that has
-        expired, or will soon, is renewed; a token that the vault does not have yet is requested; a secret that is
-        stored outside the vault is fetched.
+        """Wait until the credential for `use` can be lent, and the secrets to search the destination's responses for
+        (`needles`) are known. A token that has expired, or will soon, is renewed; a token that the vault does not have
+        yet is requested; a secret that is stored outside the vault is fetched.
 
         `use` is None for a request without a credential. `deadline` as in `anyio.current_time()`. If the caller is
         cancelled sooner, a renewal that has begun continues. Raises AileronError (vault_locked, binding_required,
@@ -74,12 +74,13 @@ class Lender(Protocol):
 
     async def renew(self, use: CredentialUse, refused: Secret, deadline: float) -> bool:
         """Renew a token that a service refused (401). Return True if `lend` would now give another token, also if
-        another request renewed it. Deadline and errors are those of `ready`.
+        another request renewed it. It has the deadline and errors of `ready`.
         """
         ...
 
     def lend(self, use: CredentialUse) -> contextlib.AbstractContextManager[LentCredential]:
-        """Lend the credential while the context is open, that is, until the response has ended. Fast and never waits.
+        """Return a context manager that lends the credential while it is entered, that is, until the response has
+        ended. Fast and never waits.
 
         Raises AileronError (vault_locked, binding_required) if there is nothing to lend.
         """
@@ -142,6 +143,6 @@ def check_username_of(use: CredentialUse, lent: LentCredential) -> None:
 
 
 def unusable(use: CredentialUse, lent: LentCredential, problem: str) -> AileronError:
-    """Return a `binding_failed` error that says how to fix the secret."""
+    """Return a `binding_failed` error that says what is wrong with the lent secret (`problem`) and how to fix it."""
     message = f"the secret of {use.binding} {problem}; {fix_for(use.binding, lent.stored)}"
     return AileronError(FailureClass.BINDING_FAILED, message, boundary=Boundary.USER)

@@ -50,7 +50,7 @@ _SLASHES: Final = re.compile(r"/{2,}")
 
 
 def is_s3(service: str) -> bool:
-    """Return whether S3's rules apply to the service."""
+    """Return whether AWS's special rules for signatures of S3 requests apply to the service."""
     return service in _S3
 
 
@@ -127,7 +127,7 @@ def _once(text: str) -> str:
 
 
 def _signed_fields(fields: Sequence[Field]) -> list[tuple[str, str]]:
-    """Return the signed fields, sorted by name in lower case, with all values of a name joined into one."""
+    """Return the header fields to sign, sorted by name in lower case, with all values of a name joined into one."""
     values: dict[str, list[str]] = {}
     for name, value in fields:
         if name.lower() not in _UNSIGNED:

@@ -82,8 +82,8 @@ def check_own_query(url: Url) -> None:
 
 
 def given_payload(url: Url, fields: Sequence[Field]) -> str | None:
-    """Return the connector's statement about its body: the SHA-256 in hex, or a placeholder for it; None if the
-    connector states neither.
+    """Return the value of the connector's field `X-Amz-Content-SHA256`: the SHA-256 of the body in hex, or AWS's
+    placeholder for an unhashed body; None if the field is missing.
 
     Raises RefusedError(body_signature) for a body that cannot be signed.
     """
@@ -115,8 +115,8 @@ def is_sha256(given: str) -> bool:
 
 
 def is_unhashed(url: Url, service: str, given: str | None) -> bool:
-    """Return whether the signature does not cover the body. The connector can state that; and S3's presigned URLs are
-    made before there is a body.
+    """Return whether the signature does not cover the body. The connector can request that (`given`), and S3's
+    presigned URLs are made before there is a body.
     """
     return given in _UNHASHED or (given is None and aws.is_s3(service) and _is_presigned(url.query))
 
@@ -150,7 +150,7 @@ def _is_presigned(query: str | None) -> bool:
 
 
 def _expires_s(query: str) -> int:
-    """Return the lifetime in seconds that the connector's presigned URL requests, within the bound."""
+    """Return the lifetime in seconds that the connector's presigned URL requests, at most MAX_EXPIRES_S."""
     for pair in query.split("&"):
         if _name(pair) == "x-amz-expires" and re.fullmatch(r"[0-9]{1,9}", pair.partition("=")[2]):
             return max(1, min(int(pair.partition("=")[2]), MAX_EXPIRES_S))

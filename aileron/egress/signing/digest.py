@@ -66,7 +66,7 @@ class _Hash(NamedTuple):
 
 
 _HASHES: Final = {"md5": _Hash("md5", 0), "sha-256": _Hash("sha256", 1), "sha-512-256": _Hash("sha512_256", 2)}
-"""Hash functions of RFC 7616, section 6.1. The keys are their names there, in lower case."""
+"""Hash functions of RFC 7616, section 6.1. The keys are the names of the functions in the RFC, in lower case."""
 _SESSION: Final = "-sess"
 _PROOFS: Final = frozenset({b"authentication-info", b"proxy-authentication-info"})
 """Fields of RFC 7615 that carry the service's proof (RFC 7616 section 3.5)."""
@@ -80,9 +80,9 @@ class Challenge(msgspec.Struct, frozen=True):
     opaque: str | None = None
     algorithm: str | None = None
     is_userhash: bool = False
-    """True if the user name must be hashed."""
+    """True if the service asks for a hash of the user name in place of the name."""
     is_stale: bool = False
-    """True if the previous answer was right, but its nonce was too old."""
+    """True if the service says that the previous answer was right, but its nonce was too old."""
 
     @property
     def is_session(self) -> bool:
@@ -91,7 +91,7 @@ class Challenge(msgspec.Struct, frozen=True):
 
     @property
     def function(self) -> _Hash | None:
-        """The hash function; None if the function is not supported here."""
+        """The hash function of the challenge's algorithm; None if Aileron does not support it."""
         return _HASHES.get((self.algorithm or "md5").lower().removesuffix(_SESSION))
 
     def digest(self, *parts: bytes) -> bytes:
@@ -101,20 +101,22 @@ class Challenge(msgspec.Struct, frozen=True):
 
 
 class Offered(msgspec.Struct, frozen=True):
-    """The challenges of a 401 response: the challenge to answer, if any can be answered, and all schemes, in lower case."""
+    """The challenges of a 401 response: the challenge to answer, if any can be answered, and the names of all offered
+    schemes, in lower case.
+    """
 
     best: Challenge | None
     schemes: frozenset[str]
 
     @property
     def is_stale(self) -> bool:
-        """True if the previous answer was right, but its nonce was too old."""
+        """True if the service says that the previous answer was right, but its nonce was too old."""
         return self.best is not None and self.best.is_stale
 
 
 class Round(msgspec.Struct, frozen=True):
-    """The data for one answer to a challenge: the client nonce, and the number of this answer among all with this pair of
-    nonces, from 1.
+    """The data for one answer to an HTTP Digest challenge: the challenge, the client nonce, and the number of this
+    answer, counted from 1, among all with the same two nonces.
     """
 
     challenge: Challenge
@@ -129,13 +131,15 @@ class Round(msgspec.Struct, frozen=True):
         return cls(challenge, secrets.token_hex(_CNONCE_BYTES))
 
     def next(self) -> Round:
-        """Return the round for the next request, with a count that is one higher."""
+        """Return the data for the next answer to the same challenge, whose number is one higher."""
         return msgspec.structs.replace(self, count=self.count + 1)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class Answer:
-    """The value of `Authorization`, and the proof that the value contains."""
+    """An answer to a challenge: the value of the field `Authorization`, and the proof of the password that the value
+    contains.
+    """
 
     field: str
     response: str
@@ -195,7 +199,7 @@ def _split(value: str) -> list[tuple[str, dict[str, str] | None]]:
 
 
 def _begins(value: str, at: int) -> bool:
-    """Return whether a parameter begins at index `at`, possibly after blanks."""
+    """Return whether a parameter (a name and `=`) begins at index `at` of a challenge field, possibly after blanks."""
     return _PARAMETER.match(value, _skip(value, at)) is not None
 
 

@@ -43,7 +43,9 @@ _ID_BYTES: Final = 16  # 128 bits: no two requests have the same ID
 
 
 class Occasion(msgspec.Struct, frozen=True):
-    """The time at which a request is signed, in milliseconds since the epoch, and the request's ID."""
+    """The values that differ between signatures: the time at which a request is signed, in milliseconds since the
+    epoch, and the request's ID.
+    """
 
     time_ms: int
     id: str
@@ -56,7 +58,9 @@ class Occasion(msgspec.Struct, frozen=True):
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class Signed:
-    """The header fields to add, in the order of the template, and the signature that one of them contains."""
+    """A signature's result: the header fields to add to the request, in the order of the template, and the signature
+    that one of them contains.
+    """
 
     fields: tuple[Field, ...]
     signature: str

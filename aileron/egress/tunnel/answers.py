@@ -39,7 +39,7 @@ _STATUS: Final = {
     Reason.TUNNEL_SLOW.value: 408,
     Reason.HOST_UNANSWERED.value: 504,
 }
-"""Status of a refusal by its reason. Every other reason has 403."""
+"""HTTP status of a refusal by its reason. A reason that is not listed has 403."""
 _PHRASE_CHARACTERS: Final = 400
 _UNPRINTABLE: Final = re.compile(r"[^\x20-\x7e]")
 _ALERT: Final = b"\x15\x03\x03\x00\x02\x02"  # an alert record, TLS 1.2 as in all later versions, two bytes, fatal

@@ -46,8 +46,8 @@ _HOST_NAME: Final = 0
 
 
 class ClientHello(msgspec.Struct, frozen=True):
-    """The contents of a ClientHello. `name` is the outer name, in lower case. `may_hide`: an extension can hold another
-    name.
+    """The contents of a ClientHello. `name` is the server name that is readable, in lower case. `may_hide` is True if
+    an extension can hold another, encrypted name.
     """
 
     name: str
@@ -101,7 +101,7 @@ class HelloReader:
         return bytes(self._read[begin:end])
 
     def _size(self) -> int | None:
-        """Return the size of the complete message with its header; None if the size is not known yet."""
+        """Return the size of the complete ClientHello with its header; None if the size is not known yet."""
         if self._message[:1] != bytes((_CLIENT_HELLO,)):
             raise _no_tls("it is another message of the handshake")
         if len(self._message) < _MESSAGE_HEAD:
@@ -123,14 +123,14 @@ def _check_record_head(head: bytes) -> None:
 
 
 class _Bytes:
-    """A byte string that is consumed from the front. All bytes must be consumed."""
+    """A byte string that is consumed from the front. `check_end` checks that all bytes were consumed."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._at = 0
 
     def take(self, size: int) -> bytes:
-        """Take and return the next `size` bytes."""
+        """Remove the next `size` bytes from the front and return them."""
         end = self._at + size
         if end > len(self._data):
             raise _no_tls("a length in it is wrong")
@@ -142,7 +142,7 @@ class _Bytes:
         return int.from_bytes(self.take(size), "big")
 
     def vector(self, size: int, least: int = 0) -> _Bytes:
-        """Take a length field of `size` bytes, and return as many further bytes as the field states."""
+        """Take a length field of `size` bytes, and return as many further bytes as the field states, at least `least`."""
         length = self.number(size)
         if length < least:
             raise _no_tls("a length in it is wrong")
@@ -159,7 +159,7 @@ class _Bytes:
             raise _no_tls("a length in it is wrong")
 
     def rest(self) -> bytes:
-        """Take and return all bytes that are left."""
+        """Remove all bytes that are left and return them."""
         return self.take(len(self._data) - self._at)
 
 

@@ -50,7 +50,7 @@ class HeadReader:
     def __init__(self) -> None:
         self._read = bytearray()
         self.rest = b""
-        """Bytes that came after the head."""
+        """Bytes that were fed and that came after the head of the CONNECT request."""
 
     def feed(self, data: bytes) -> HostPort | None:
         """Take more bytes, and return the destination, or None while the head is incomplete. Raises RefusedError

@@ -32,7 +32,7 @@ _SERVER_HELLO: Final = 2
 _ANSWER: Final = 38
 """Number of bytes of a ServerHello up to the end of its random value: type, length, version, random."""
 _RETRY: Final = bytes.fromhex("cf21ad74e59a6111be1d8c021e65b891c2a211167abb8c5e079e09e2c8a8339c")
-"""The random value that marks a HelloRetryRequest: SHA-256 of that word (RFC 8446 section 4.1.3)."""
+"""The random value that marks a HelloRetryRequest: SHA-256 of the text "HelloRetryRequest" (RFC 8446 section 4.1.3)."""
 
 
 def check_name(found: str, wanted: str) -> None:
@@ -93,7 +93,7 @@ class HelloWatch:
             self.is_over = self._is_retried
 
     def from_host(self, data: bytes) -> None:
-        """Examine bytes of the server, which can be passed on in any case."""
+        """Examine bytes of the server for its response to the ClientHello. They are never refused."""
         if self.is_over or self._is_retried:
             return
         self._answered += data
@@ -106,7 +106,7 @@ class HelloWatch:
 
     def _take_records(self) -> None:
         """Collect the handshake messages in `_answered`, the server's bytes, into `_answer`. A record that is neither a
-        handshake nor an alert ends the watch.
+        handshake message nor an alert ends the watch.
         """
         at, found = 0, b""
         while len(self._answered) - at >= _HEAD:

@@ -26,16 +26,16 @@ __all__ = ["Admitted", "Cell", "HostPolicy", "Refused", "listed"]
 
 
 class Cell(Protocol):
-    """An open session whose agent is in a cell, with the properties that tunnels need."""
+    """Interface of an open session whose agent is in a cell, with the properties that tunnels need."""
 
     @property
     def id(self) -> str:
-        """Id of the session."""
+        """Id of the cell's session."""
         ...
 
     @property
     def hosts(self) -> tuple[HostPattern, ...]:
-        """Patterns of the hosts that the session lists."""
+        """Patterns of the hosts that the cell's session lists as reachable."""
         ...
 
 
@@ -44,8 +44,8 @@ class Admitted(msgspec.Struct, frozen=True):
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """The policy's decision that a cell cannot reach a host. `reason` is the rule; `text` is for the agent, and says
-    how to change the decision.
+    """The policy's decision that a cell cannot reach a host. `reason` names the rule; `text` is a message to the agent,
+    which says how to change the decision.
     """
 
     reason: Reason
@@ -53,7 +53,7 @@ class Refused(msgspec.Struct, frozen=True):
 
 
 class HostPolicy(Protocol):
-    """The policy that decides which hosts a cell can reach."""
+    """Interface of the policy that decides which hosts a cell can reach."""
 
     async def admit(self, cell: Cell, destination: HostPort) -> Admitted | Refused:
         """Decide whether the cell can reach the destination. This may wait for a person, and is cancelled when the

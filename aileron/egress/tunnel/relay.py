@@ -79,7 +79,7 @@ class Flow:
 
     @property
     def idle_at(self) -> float:
-        """Time at which the relay will have been idle for too long if no more bytes move."""
+        """Time, as `anyio.current_time()`, at which the relay will have been idle for too long if no more bytes pass."""
         return self.moved_at + (IDLE_S if self.open_halves == 2 else HALF_IDLE_S)
 
 
@@ -196,8 +196,8 @@ class _Relay:
                 sink.shutdown(socket.SHUT_WR)
 
     async def _received(self, source: socket.socket) -> int:
-        """Read into the scratch buffer, and return the number of bytes. The caller must take the bytes out before it
-        waits. Raises OSError if the connection broke.
+        """Read from `source` into the scratch buffer, which all relays share, and return the number of bytes. The
+        caller must use or copy the bytes before it waits for anything. Raises OSError if the connection broke.
         """
         while True:
             try:
@@ -218,14 +218,14 @@ class _Relay:
         self._scope.cancel()
 
     def _note(self, why: Ended) -> None:
-        """Store the reason of the end, unless one is stored already: the first reason causes the others."""
+        """Store the reason why the relay ended, unless a reason is stored already: the first reason causes the others."""
         if self._ended == "closed":
             self._ended = why
 
 
 async def _passed_on(sink: socket.socket, piece: memoryview) -> None:
-    """Send a complete piece. Bytes that do not fit at once are copied, because other relays use the scratch buffer
-    during the wait. Raises OSError if the connection broke.
+    """Send all bytes of a piece that was read into the scratch buffer. Bytes that the socket does not take at once are
+    copied, because other relays use the scratch buffer meanwhile. Raises OSError if the connection broke.
     """
     try:
         sent = sink.send(piece)
@@ -238,8 +238,8 @@ async def _passed_on(sink: socket.socket, piece: memoryview) -> None:
 async def relay(
     client: socket.socket, host: socket.socket, flow: Flow, watch: HelloWatch, scratch: memoryview
 ) -> Ended:
-    """Relay bytes between the two sockets until the end, and return the reason of the end. Both sockets stay open; the caller
-    has to close them. Raises RefusedError if the watch refuses a piece, which is then not sent on.
+    """Relay bytes between the two sockets until the tunnel ends, and return the reason. Both sockets stay open; the
+    caller has to close them. Raises RefusedError if the watch refuses a piece, which is then not sent on.
 
     `scratch` is a buffer of PIECE_BYTES, which all relays of an event loop can share.
     """

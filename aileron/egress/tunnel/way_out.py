@@ -109,7 +109,7 @@ class WayOut:
                     self._turned_away -= 1
 
     def _no_place(self, session: str) -> str | None:
-        """Return why another tunnel cannot be opened now; None if it can."""
+        """Return the limit because of which the session cannot open another tunnel now; None if it can."""
         if len(self._open.get(session, ())) >= MAX_OF_A_SESSION:
             return f"{MAX_OF_A_SESSION} connections of this cell are open: close some"
         if sum(map(len, self._open.values())) >= MAX_TUNNELS:
@@ -130,7 +130,7 @@ class WayOut:
                 del self._open[session]
 
     def count_opened(self, session: str) -> None:
-        """Count an opened tunnel towards the session's rate."""
+        """Count a tunnel that was opened towards the session's maximum number of tunnels per minute."""
         self._rate_of(session).opened += 1
 
     def _rate_of(self, session: str) -> _Rate:
@@ -143,7 +143,7 @@ class WayOut:
 
 
 class _Rate(msgspec.Struct):
-    """The number of tunnels that a session opened in the minute that ends at `until`."""
+    """The number of tunnels that a session opened in the minute that ends at the time `until`."""
 
     until: float
     opened: int = 0
@@ -154,7 +154,9 @@ class _Rate(msgspec.Struct):
 
 
 class _Told(Exception):
-    """Error: the tunnel is refused. The text is for the client; `reason`, as in answers.py, is for the ledger too."""
+    """Error: the tunnel is refused. Its text is sent to the client; `reason`, as in answers.py, is also recorded in the
+    ledger.
+    """
 
     def __init__(self, reason: str, text: str) -> None:
         super().__init__(text)
@@ -180,12 +182,12 @@ class _Tunnel:
         self._why_cancelled = "stopping"
 
     def end(self, why: str) -> None:
-        """End the tunnel at once."""
+        """End the tunnel at once, because of `why`."""
         self._why_cancelled = why
         self._scope.cancel()
 
     async def run(self) -> None:
-        """Serve the connection from its first byte to its last."""
+        """Serve the client's connection from its first byte to its last."""
         try:
             destination, addresses = await self._before_200()
         except _Told as no:
@@ -252,7 +254,7 @@ class _Tunnel:
     async def _admitted(self, destination: HostPort) -> None:
         """Have the policy admit the host (step 3), while the client waits. Raises RefusedError if the host is refused
         or nobody decided, also because the client disconnected first; _Gone if the client disconnected after the
-        decision; otherwise the policy's AileronError.
+        decision; AileronError if the policy raised one.
         """
         decided: Admitted | Refused | AileronError | None = None
         async with anyio.create_task_group() as tasks:
@@ -280,8 +282,8 @@ class _Tunnel:
         raise RefusedError(Reason.HOST_UNANSWERED, text)
 
     async def _until_gone(self, waiting: anyio.CancelScope) -> None:
-        """Watch for the client to disconnect, and then cancel `waiting`. The client's early bytes are stored up to a
-        bound; beyond the bound the client is no longer watched.
+        """Watch whether the client disconnects, and cancel `waiting` when it does. Bytes that the client sends
+        meanwhile are stored up to a limit; beyond it the client is no longer watched.
         """
         try:
             while len(self._early) < HELLO_BYTES:
@@ -316,7 +318,7 @@ class _Tunnel:
     async def _through(
         self, destination: HostPort, addresses: tuple[str, ...], hello: ClientHello, watch: HelloWatch
     ) -> None:
-        """Record the opening, connect, relay the bytes, and record the end (steps 6 to 9)."""
+        """Record that the tunnel opens, connect, relay the bytes, and record how the tunnel ended (steps 6 to 9)."""
         session = self._cell.id
         flow, began, address, reason = Flow(), anyio.current_time(), None, "stopping"
         try:
@@ -363,7 +365,7 @@ class _Tunnel:
     # Refusals, to the ledger and to the client
 
     async def _refuse(self, reason: str, answer: bytes) -> None:
-        """Record a refusal, and then send it to the client."""
+        """Record that the tunnel was refused, and then send `answer` to the client."""
         with contextlib.suppress(AileronError):  # no packet left: the client is refused even without a row
             await written(lambda: self._way.journal.refused(self._cell.id, self._asked[:_SAID], reason))
         await say_and_end(self._client, answer)
