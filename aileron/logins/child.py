@@ -59,7 +59,9 @@ CLASSES: Final = {protocol: _place_of(protocol) for protocol in PROTOCOLS}
 
 
 class Logins:
-    """The protocols with which this process can log in, and the TLS context that verifies certificates."""
+    """The login classes that a process has imported, one for each protocol with which it can log in, and the TLS
+    context that verifies certificates.
+    """
 
     def __init__(self, protocols: Sequence[str], tls: ssl.SSLContext) -> None:
         """Import the modules of these protocols. Unknown protocols are ignored."""
@@ -81,7 +83,7 @@ class Logins:
 
 
 def be_login(descriptor: int, logins: Logins, confinement: Confinement) -> NoReturn:
-    """Run one login in the forked process. `descriptor` is the login's control socket. Never returns."""
+    """Run one login in the process that was forked for it. `descriptor` is the login's control socket. Never returns."""
     try:
         confinement.confine_login(descriptor)
         control = socket.socket(fileno=descriptor)
@@ -108,8 +110,8 @@ def _teller(control: socket.socket) -> Callable[[FromLogin], None]:
 
 def _noter(control: socket.socket) -> Callable[[Note], None]:
     def note(message: Note) -> None:
-        """Send a note, and wait until the daemon confirms that the note is on disk. Raise LoginError if the daemon does not
-        confirm.
+        """Send the daemon a note (a mail message, its result, or effects), and wait until it confirms that the note is
+        on disk. Raise LoginError if the daemon does not confirm.
         """
         try:
             control.send(encode(message))

@@ -42,8 +42,8 @@ _OTHERS: Final = 3  # first descriptor after standard input, output and error
 
 
 class Confinement:
-    """The system call filters of the process that forks logins, and of a login. They are compiled while files can still
-    be opened, and applied in two stages.
+    """The system call filters of the process that forks logins, and of a login's own process. They are compiled while
+    files can still be opened, and applied in two stages.
     """
 
     def __init__(self) -> None:
@@ -52,14 +52,18 @@ class Confinement:
         self._login: Final = hidden.compiled(lambda: compile_login(forks=False), "nothing logs in")
 
     def confine_process(self) -> None:
-        """Confine the process before its first login. Raise OSError if the kernel does not support the confinement."""
+        """Confine the process that forks logins, before its first login. Raise OSError if the kernel does not support
+        the confinement.
+        """
         resource.setrlimit(resource.RLIMIT_CPU, (CPU_S, CPU_S))
         hidden.confine(self._process, data_bytes=DATA_BYTES, file_bytes=LOG_BYTES)
         gc.collect()
         gc.freeze()  # existing objects are shared with each fork until one writes to them
 
     def confine_login(self, keep: int) -> None:
-        """Confine the forked process before it does anything else. `keep` is the only descriptor that it keeps."""
+        """Confine the forked process of one login before it does anything else. `keep` is the only descriptor that
+        stays open.
+        """
         die_with_parent()
         self.end_after(ORDER_S)
         os.dup2(1, 2)  # the login reports only to the daemon: a traceback on standard error could quote anything
@@ -69,5 +73,5 @@ class Confinement:
         self._login.install()
 
     def end_after(self, seconds: float) -> None:
-        """End the process after this many seconds and a grace period, if it has not ended by itself."""
+        """End the calling process after this many seconds and a grace period, if it has not ended by itself."""
         signal.alarm(math.ceil(seconds + _GRACE_S))

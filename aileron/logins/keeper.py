@@ -76,7 +76,9 @@ class Begun:
     """
 
     def __init__(self, control: socket.socket, closed: Callable[[], None]) -> None:
-        """Create the stream. `closed` is called exactly once, when the login has ended."""
+        """Take `control`, the socket to the login's process, and create the login's stream. `closed` is called exactly
+        once, when the login has ended.
+        """
         self._control: Final = control
         self._closed: Callable[[], None] | None = closed
         self.stream, self._far = socket.socketpair()
@@ -86,8 +88,8 @@ class Begun:
         self._service: socket.socket | None = None
 
     async def begin(self, order: Order, service: socket.socket) -> None:
-        """Send the order to log in over a connected socket. The socket then belongs to the login, and is closed here;
-        the daemon keeps a copy until the login ends. Raises OSError if the order cannot be sent.
+        """Send the login `order`, to log in over `service`, a connected socket. The socket then belongs to the login,
+        and is closed here; the daemon keeps a copy until the login ends. Raises OSError if the order cannot be sent.
         """
         with service, self._far:
             self._service = service.dup()
@@ -108,7 +110,7 @@ class Begun:
         return said
 
     async def noted(self) -> None:
-        """Tell the login that its note is on disk."""
+        """Tell the login that its latest note (a mail message, its result, or effects) is on disk."""
         with contextlib.suppress(OSError):  # the login has ended, which `hear` reports
             await send(self._control, encode(Noted()))
 
@@ -133,7 +135,7 @@ class Begun:
 
 
 class Keeper:
-    """The daemon's access to logins; each daemon has one keeper.
+    """Keeper of the processes that fork logins, through which the daemon starts every login. Each daemon has one.
 
     `ca_pem` has certificate authorities that are trusted in addition to the system's. `clock` returns seconds since an
     arbitrary moment, and decides when an unused process ends.
@@ -158,7 +160,7 @@ class Keeper:
                 await process.control()
 
     async def serve(self) -> None:
-        """End unused processes, checking periodically. Returns only when cancelled."""
+        """Check periodically which processes that fork logins are unused, and end these. Returns only when cancelled."""
         while True:
             await anyio.sleep(UNUSED_S)
             await self.end_unused()
@@ -169,13 +171,13 @@ class Keeper:
             await process.end_if_unused()
 
     async def aclose(self) -> None:
-        """End both processes, which also ends every login."""
+        """End both processes that fork logins, which also ends every login."""
         for process in (self._usual, self._ssh):
             await process.aclose()
 
 
 class _Process:
-    """A process that forks logins. The process is started when a login needs it."""
+    """The handle of a process that forks logins. The process is started when a login needs it."""
 
     def __init__(self, protocols: tuple[LoginProtocol, ...], ca_pem: str | None, clock: Callable[[], float]) -> None:
         self.protocols: Final = frozenset(protocols)
@@ -208,7 +210,7 @@ class _Process:
         self._used_at = self._clock()
 
     async def end_if_unused(self) -> None:
-        """End the process if it had no login for UNUSED_S.
+        """End the process that forks logins if it had no login for UNUSED_S.
 
         A login that is requested at the same time either keeps the process running, or waits for a new process.
         """
@@ -219,7 +221,9 @@ class _Process:
                 await self.aclose()
 
     async def _pass(self, passed: array.array[int]) -> None:
-        """Pass descriptors to the process. If the process has just ended, pass them again, to a new process."""
+        """Pass the descriptors in `passed` to the process that forks logins. If it has just ended, start a new one and
+        pass them to that.
+        """
         control = await self.control()
         try:
             await _send_with(control, passed)
@@ -229,8 +233,8 @@ class _Process:
             await _send_with(await self.control(), passed)
 
     async def control(self) -> socket.socket:
-        """Start the process if it is not running, and return its control socket. Raises OSError if the process cannot
-        be started.
+        """Start the process that forks logins if it is not running, and return its control socket. Raises OSError if
+        the process cannot be started.
         """
         if self._starting is None:
             self._starting = anyio.Lock()
@@ -271,7 +275,7 @@ class _Process:
         raise OSError("the process that logs in could not be started; the daemon's log says why")
 
     async def aclose(self) -> None:
-        """End the process, if it is running."""
+        """End the process that forks logins, if it is running."""
         running, self._running = self._running, None
         if running is not None:
             running[1].close()
@@ -284,7 +288,7 @@ def _execute(control: int, words: tuple[str, ...]) -> subprocess.Popen[bytes]:
 
 
 async def _send_with(control: socket.socket, passed: array.array[int], packet: bytes = b"x") -> None:
-    """Send one packet together with descriptors."""
+    """Send one packet together with the descriptors in `passed`."""
     while True:
         try:
             control.sendmsg([packet], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, passed)], socket.MSG_DONTWAIT)

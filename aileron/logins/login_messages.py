@@ -54,24 +54,26 @@ __all__ = [
 MAX_PACKET: Final = 160 * 1024
 """Maximum size of a packet in bytes: an order has a secret of at most 64 KiB."""
 MAX_WORDS: Final = 500
-"""Maximum number of characters that are kept of a message from the service."""
+"""Maximum number of characters that are kept of an error message from the service."""
 MAX_NOTE_BYTES: Final = 64 << 10
-"""Maximum size of a note in bytes. An envelope with a hundred recipients has some 10 KiB; effects have at most MAX_EFFECTS,
-which JSON escapes can double.
+"""Maximum size in bytes of a note, a login's message that the daemon records. An envelope with a hundred recipients has
+some 10 KiB; effects have at most MAX_EFFECTS, which JSON escapes can double.
 """
 MAX_RECIPIENTS: Final = 100
-"""Maximum number of recipients: as many as every server must accept (RFC 5321 section 4.5.3.1.8). A note with more would be
-too large.
+"""Maximum number of recipients of a mail message: as many as every server must accept (RFC 5321 section 4.5.3.1.8). A
+note that lists more would be too large.
 """
 MAX_ADDRESS: Final = 600
-"""Maximum number of characters of a sender or recipient, quoted. RFC 5321 section 4.5.3.1 allows 64 and 255 octets for the two
-parts of an address.
+"""Maximum number of characters of the address of a sender or recipient, quoted. RFC 5321 section 4.5.3.1 allows 64 and
+255 octets for the two parts of an address.
 """
 MAX_EFFECTS: Final = 24 << 10
 """Maximum size in bytes of a transaction's effects as text. A person reads the text, which has some ten screens."""
 
 MAX_LOGINS: Final = 64
-"""Maximum number of logins of one process at once: as many as the requests and streams of all steps together (egress)."""
+"""Maximum number of logins that one process forks and that run at the same time: as many as the requests and streams of
+all steps together (egress).
+"""
 MAX_STREAM_S: Final = 24 * 3600.0
 """Maximum lifetime of a stream in seconds, for a login that does not keep the deadline of its order. No step can run this
 long.
@@ -88,10 +90,10 @@ Address = Annotated[str, msgspec.Meta(max_length=MAX_ADDRESS)]
 
 
 class Problem(enum.StrEnum):
-    """The reasons for which a stream could not be opened, or ended early."""
+    """The reasons for which a login's stream could not be opened, or ended early."""
 
     REFUSED_CREDENTIAL = "refused_credential"
-    """The service does not accept this user name and secret, or has locked the account."""
+    """The service does not accept the user name and secret of the binding, or has locked the account."""
     UNUSABLE_CREDENTIAL = "unusable_credential"
     """The secret or a detail cannot be used for this protocol: an invalid private key, a missing user name."""
     NO_DATABASE = "no_database"
@@ -101,9 +103,9 @@ class Problem(enum.StrEnum):
     CERTIFICATE = "certificate"
     """The certificate could not be verified, or TLS could not be negotiated."""
     HOST_KEY = "host_key"
-    """The key of an SSH server differs from the pinned key."""
+    """The key of an SSH server differs from the key that the binding pins."""
     NOT_ENCRYPTED = "not_encrypted"
-    """The service does not offer the required encryption, or it sent unexpected bytes before encryption began."""
+    """The service does not offer the required encryption, or sent unexpected bytes before encryption began."""
     WEAK_LOGIN = "weak_login"
     """The service accepts the secret only in a form that this protocol must not send."""
     PROTOCOL = "protocol"
@@ -113,11 +115,11 @@ class Problem(enum.StrEnum):
     CLOSED = "closed"
     """The service closed the connection."""
     TOO_SLOW = "too_slow"
-    """The deadline passed before the service responded."""
+    """The deadline passed before the service responded, or before the stream ended."""
     OUTCOME_UNKNOWN = "outcome_unknown"
     """The connection broke between a commit and its response, so it is unknown whether the commit took effect."""
     EFFECTS_CHANGED = "effects_changed"
-    """The effects differ from those that a person saw; nothing was committed."""
+    """The effects of the transaction differ from those that a person saw; nothing was committed."""
 
 
 class LoginError(Exception):
@@ -180,8 +182,8 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
 
 
 class Envelope(msgspec.Struct, frozen=True, kw_only=True, tag="envelope"):
-    """Note of the sender and recipients of a message, as the SMTP server accepted them. It is sent to the daemon before
-    the message itself is sent to the server.
+    """Note of the sender and recipients of a mail message, as the SMTP server accepted them. It is sent to the daemon
+    before the message itself is sent to the server.
     """
 
     sender: Address
@@ -191,7 +193,7 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True, tag="envelope"):
 
 
 class Submitted(msgspec.Struct, frozen=True, kw_only=True, tag="submitted"):
-    """Note that an SMTP server responded with `code` to a message of `size` bytes."""
+    """Note of an SMTP server's response to a mail message of `size` bytes: the response's `code`."""
 
     size: int
     code: int
@@ -213,12 +215,14 @@ Note = Envelope | Submitted | Effects
 
 
 class Noted(msgspec.Struct, frozen=True, kw_only=True, tag="noted"):
-    """The daemon's confirmation to a login that its note is on disk. The daemon sends no other message after its order."""
+    """The daemon's confirmation to a login that its latest note is on disk. After its order, the daemon sends a login
+    no other messages.
+    """
 
 
 class Over(msgspec.Struct, frozen=True, kw_only=True, tag="over"):
-    """Report of a login to the daemon: the stream has ended, with an error if there is a `problem`, otherwise without.
-    `scrubbed` counts the masked occurrences of the secret.
+    """Report of a login to the daemon: the stream has ended, because of an error if `problem` is set. `scrubbed` counts
+    the masked occurrences of the secret.
     """
 
     scrubbed: int
@@ -231,11 +235,11 @@ FromLogin = LoggedIn | Failed | Note | Over
 
 
 class MessageError(Exception):
-    """Raised for a packet that is not a valid message of this module."""
+    """Error: a packet is not a valid message between the daemon and a login."""
 
 
 def encode(message: Order | Noted | FromLogin) -> bytes:
-    """Return the message as one packet."""
+    """Return the message between the daemon and a login as one packet."""
     return _encoder.encode(message)
 
 

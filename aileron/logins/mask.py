@@ -34,7 +34,7 @@ from typing import Final
 __all__ = ["SHORTEST", "SHOWN", "Mask"]
 
 SHORTEST: Final = 4
-"""Minimum length in bytes of a form of the secret that is searched for. Four given bytes occur by chance in one of
+"""Minimum length in bytes of a form of the secret that is searched for. Four particular bytes occur by chance in one of
 65,000 blocks of 64 KiB.
 """
 SHOWN: Final = 3
@@ -61,7 +61,7 @@ class Mask:
 
     @property
     def is_holding(self) -> bool:
-        """True if held bytes remain that `settle` would return."""
+        """True if bytes are held back that `settle` would return."""
         return self._shown < min(SHOWN, len(self._held))
 
     def feed(self, data: bytes) -> bytes:
@@ -94,16 +94,16 @@ class Mask:
         return out
 
     def finish(self) -> bytes:
-        """End the stream, and return the held bytes that were not returned before: the first SHOWN as `settle` returns
-        them, and `*` for every other byte.
+        """Return the bytes that are held back at the end of the stream and were not returned before: the first SHOWN as
+        `settle` returns them, and `*` for every other byte.
         """
         out = self.settle() + _STAR * (len(self._held) - self._shown)
         self._held, self._masked, self._shown = b"", bytearray(), 0
         return out
 
     def _occurrences(self, text: bytes, seen: int) -> list[tuple[int, int]]:
-        """Return start and end of each occurrence, in order. Occurrences that end within the first `seen` bytes are omitted,
-        because they are already known.
+        """Return start and end of each occurrence of a form of the secret in `text`, in order. Occurrences that end
+        within the first `seen` bytes are omitted, because an earlier call already found them.
         """
         found = []
         for form in self._forms:

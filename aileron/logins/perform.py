@@ -49,8 +49,9 @@ def perform(
     tell: Callable[[FromLogin], None],
     note: Callable[[Note], None],
 ) -> None:
-    """Log in, and relay the stream until it ends. `tell` reports `Failed` if the login fails; otherwise `LoggedIn`, and
-    `Over` at the end of the stream. `note` sends a note, and returns when the note is on disk.
+    """Log in at the service as `order` says, and relay the stream until it ends. `tell` reports `Failed` if the login
+    fails; otherwise `LoggedIn`, and `Over` at the end of the stream. `note` sends a note, and returns when the note is
+    on disk.
 
     Both sockets belong to this login from now on, and are closed at the end.
     """
@@ -93,8 +94,8 @@ def perform(
 
 
 def _with_cure(error: LoginError, target: LoginTarget, server: Side) -> LoginError:
-    """Return a login's error. If the error shows that the port needs the other form of TLS (at once, or STARTTLS), its
-    message also names the `--login` option with which to build the connector.
+    """Return the error of a login. If the error shows that the port needs the other form of TLS (at once, or STARTTLS),
+    its message also names the `--login` option with which to build the connector.
     """
     if target.encryption == "tls" and target.protocol in HAVE_STARTTLS and error.problem is Problem.NOT_ENCRYPTED:
         other, why = "starttls", "if it offers STARTTLS"
@@ -107,8 +108,8 @@ def _with_cure(error: LoginError, target: LoginTarget, server: Side) -> LoginErr
 
 
 def _masked(note: Note, sent: tuple[bytes, ...]) -> Note:
-    """Return the note with the secret masked, so that it can be stored: the text of changed rows, which a person reads,
-    could contain the secret. The digest covers the unmasked rows.
+    """Return the note with the secret (its forms in `sent`) masked, so that it can be stored: the text of changed rows,
+    which a person reads, could contain the secret. The digest covers the unmasked rows.
     """
     if not isinstance(note, Effects) or not sent:
         return note
@@ -118,7 +119,9 @@ def _masked(note: Note, sent: tuple[bytes, ...]) -> Note:
 
 
 class _Words:
-    """A cleaner of text that is reported: masks the secret, and returns one bounded line of printable characters."""
+    """A cleaner of the service's text that a login reports: it masks the secret, and returns one line of printable
+    characters and limited length.
+    """
 
     def __init__(self, secret: bytes, sent: tuple[bytes, ...]) -> None:
         self._forms = tuple(form for form in (secret, *sent) if len(form) >= SHORTEST)

@@ -63,8 +63,8 @@ def serve_control(descriptor: int, protocols: Sequence[str]) -> int:
 
 
 def _authorities(control: socket.socket) -> str | None:
-    """Read the additional certificate authorities (`egress.ca_file`) from the file that came with the first packet. Return
-    None if no file came.
+    """Read the additional certificate authorities (`egress.ca_file`) from the file that came with the first packet.
+    Return the certificates in PEM, or None if no file came.
     """
     _, passed, _ = received_with(control, 16, 1)
     if not passed:
@@ -74,7 +74,9 @@ def _authorities(control: socket.socket) -> str | None:
 
 
 def _forked() -> int | None:
-    """Return the result of fork(2), or None if the machine has no room for another process. Existing logins are not affected."""
+    """Return the result of fork(2), or None if the machine has no room for another process. Running logins are not
+    affected.
+    """
     try:
         return os.fork()
     except OSError:

@@ -21,8 +21,8 @@ __all__ = ["Filter", "Login", "Passed", "Unchanged"]
 
 
 class Passed(NamedTuple):
-    """Bytes to pass on to the service and to the connector. If there is a `note`, the note is on disk before any of
-    these bytes is sent.
+    """The result of a filter: bytes to pass on to the service and to the connector. If there is a `note`, the note is
+    on disk before any of these bytes is sent.
     """
 
     to_server: bytes = b""
@@ -37,19 +37,18 @@ class Filter(abc.ABC):
 
     @abc.abstractmethod
     def up(self, data: bytes) -> Iterable[Passed]:
-        """Handle bytes from the connector to the service."""
+        """Handle bytes from the connector, and yield what to pass on."""
 
     @abc.abstractmethod
     def down(self, data: bytes) -> Iterable[Passed]:
-        """Handle bytes from the service to the connector."""
+        """Handle bytes from the service, and yield what to pass on."""
 
     def up_ended(self) -> Iterable[Passed]:
-        """Handle the end of the connector's half of the stream: the connector sends nothing more."""
+        """Handle the end of the bytes from the connector, which sends nothing more, and yield what to pass on."""
         return ()
 
     def down_ended(self) -> Iterable[Passed]:
-        """Handle the end of the service's half of the stream. Return the bytes that were held back, if they can be
-        passed on.
+        """Handle the end of the bytes from the service. Return the bytes that were held back, if they can be passed on.
 
         Raise LoginError if the stream did not end properly; all bytes returned before are delivered nevertheless.
         """
@@ -57,7 +56,7 @@ class Filter(abc.ABC):
 
     @property
     def is_idle(self) -> bool:
-        """True once the filter inspects nothing any longer, so that all bytes pass unchanged."""
+        """True once the filter no longer inspects anything, so that all bytes pass unchanged."""
         return False
 
     @property
@@ -86,7 +85,7 @@ class Unchanged(Filter):
 
 
 class Login(abc.ABC):
-    """The login of one protocol, for one order.
+    """Base class of the logins: the login over one protocol, as one order of the daemon says.
 
     `can_read_only` is true if the protocol's filter can block every change for an order with `reads_only`. A protocol without
     such a filter never gets such an order.
@@ -99,20 +98,20 @@ class Login(abc.ABC):
         self.mechanism = ""
         """The mechanism with which the credential was presented to the service. It is set by `log_in`."""
         self.sent_in_clear: tuple[bytes, ...] = ()
-        """The forms in which the secret was sent and can be read. These forms are masked in all output of the service
-        for as long as the stream lasts.
+        """The forms in which the secret was sent to the service and that can be read in its output. These forms are
+        masked in all output of the service for as long as the stream lasts.
 
         The value is set by `log_in`, before the secret is sent.
         """
 
     @abc.abstractmethod
     def log_in(self, server: Side) -> None:
-        """Log in. Return when the service has accepted the credential. Raises LoginError if the login fails."""
+        """Log in at the service, and return when it has accepted the credential. Raises LoginError if the login fails."""
 
     @abc.abstractmethod
     def greet(self, client: Side, server: Side) -> Filter:
-        """Answer the login of the connector's client library until the library is satisfied, and return the filter for
-        the stream. Raises LoginError if the library's login cannot be answered.
+        """Answer the login that the connector's client library attempts, until the library believes that it has logged
+        in, and return the filter for the stream. Raises LoginError if the library's login cannot be answered.
 
         Bytes that were read but not used stay in the `Side` that read them.
         """

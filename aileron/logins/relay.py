@@ -64,7 +64,7 @@ def relay(
 
 
 class _End:
-    """A socket at one end of a relay, with a queue of bytes to write to it. Its operations never block."""
+    """A socket at one end of a relay, with a queue of bytes that wait to be written to it. Its operations never block."""
 
     def __init__(self, sock: socket.socket, who: str) -> None:
         sock.setblocking(False)
@@ -74,13 +74,13 @@ class _End:
         self._buffer: Final = memoryview(bytearray(_PIECE_BYTES))
         self.is_tls: Final = isinstance(sock, ssl.SSLSocket)
         self._end_was_met = False
-        """True if the stream ends after the bytes that `read` returned last."""
+        """True if the stream from this end is over after the bytes that `read` returned last."""
         self.has_ended = False
         """True if no more bytes can be read from this end."""
         self.has_gone = False
         """True if the peer no longer reads, so that bytes written to this end are lost."""
         self.is_cut = False
-        """True if reading failed or TLS was cut without its closing alert."""
+        """True if reading from this end failed, or its TLS was cut without the closing alert."""
         self.read_waits_to_write = False
         self.write_waits_to_read = False
 
@@ -116,7 +116,7 @@ class _End:
             return 0
 
     def put(self, data: bytes) -> None:
-        """Write bytes immediately if that is possible, and queue the rest."""
+        """Write as many of the bytes to this end as is possible at once, and queue the rest."""
         if self.has_gone or not data:
             return
         if self.out or len(data) > _PIECE_BYTES:
@@ -130,7 +130,7 @@ class _End:
             self.out += memoryview(data)[sent:]
 
     def write(self) -> None:
-        """Write as much of the queue as possible.
+        """Write as much of the queue to this end as is possible without waiting.
 
         A piece that TLS could not send is sent again with the same number of bytes or more, because OpenSSL does not accept
         fewer (SSL_write(3)).
@@ -155,7 +155,9 @@ class _End:
 
     @property
     def has_pending(self) -> bool:
-        """True if TLS has read more than it returned, or has reached the end of the stream; poll(2) reports neither."""
+        """True if TLS has read more than it returned, or has reached the end of the stream; poll(2) reports neither of
+        these.
+        """
         return self._end_was_met or (isinstance(self.sock, ssl.SSLSocket) and self.sock.pending() > 0)
 
     def _sent(self, data: bytes | memoryview) -> int:
@@ -203,7 +205,7 @@ class _Relay:
             raise LoginError(Problem.CLOSED, f"{self._server.who} broke the connection off")
 
     def _turn(self) -> None:
-        """Wait until one of the two sockets is ready, then read and write as far as possible."""
+        """Wait until one of the two sockets is ready, then read from and write to both as far as possible."""
         ready = self._ready()
         client, server = self._client, self._server
         if ready.get(client.sock.fileno(), 0) & select.POLLHUP and not client.has_gone:
@@ -243,7 +245,9 @@ class _Relay:
         )
 
     def _ready(self) -> dict[int, int]:
-        """Return the ready events by descriptor. Raises LoginError(too_slow) when the deadline has passed."""
+        """Wait for the sockets, and return the poll(2) events that are ready, by descriptor. Raises
+        LoginError(too_slow) when the deadline has passed.
+        """
         client, server = self._client, self._server
         poll = select.poll()
         if (events := _events(client, self._may_read_client())) or not client.has_gone:
@@ -267,7 +271,7 @@ class _Relay:
 
     @staticmethod
     def _is_ready(ready: dict[int, int], end: _End, event: int) -> bool:
-        """Return whether an end is ready for an event.
+        """Return whether the socket of `end` is ready for `event`, an event of poll(2), according to `ready`.
 
         Errors count as ready, because the attempt to read or write reports them. TLS may have to write in order to read, and
         the reverse.

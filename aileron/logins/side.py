@@ -40,8 +40,8 @@ server.
 
 
 class Side:
-    """The connection to one end of the stream. `deadline` is in the time of `time.monotonic()`; `who` names this end in
-    messages.
+    """The connection to one end of a login's stream, the service or the connector. `deadline` is in the time of
+    `time.monotonic()`; `who` names this end in messages.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Side:
 
     @property
     def sock(self) -> socket.socket:
-        """The current socket of this end, for use after the login."""
+        """The current socket to this end, for use after the login."""
         return self._sock
 
     @property
@@ -84,7 +84,7 @@ class Side:
         self._sock.close()
 
     def wait_until(self, deadline: float) -> None:
-        """Set a new deadline for all further reads and writes."""
+        """Set a new deadline for all further reads from and writes to this end."""
         self._deadline = deadline
 
     def replace(self, sock: socket.socket) -> None:
@@ -103,12 +103,12 @@ class Side:
 
     @property
     def certificate(self) -> bytes | None:
-        """The other end's certificate in DER; None without TLS."""
+        """The other end's certificate in DER; None if TLS has not begun."""
         return self._sock.getpeercert(binary_form=True) if isinstance(self._sock, ssl.SSLSocket) else None
 
     def line(self) -> bytes:
-        """Return the next line without its line end (CRLF or LF). Raises LoginError if the line is too long, if the end
-        has sent more than MAX_LOGIN_BYTES in total, or if it is closed or too slow.
+        """Return the next line without its line end (CRLF or LF). Raises LoginError if the line is too long, if this
+        end has sent more than MAX_LOGIN_BYTES in total, or if it is closed or too slow.
         """
         while (at := self._waiting.find(b"\n")) < 0:
             if len(self._waiting) > MAX_LINE:
@@ -119,7 +119,7 @@ class Side:
         return found
 
     def exactly(self, size: int) -> bytes:
-        """Return exactly `size` bytes. Raises LoginError if `size` exceeds MAX_LOGIN_BYTES, if the end has sent more
+        """Return exactly `size` bytes. Raises LoginError if `size` exceeds MAX_LOGIN_BYTES, if this end has sent more
         than that in total, or if it sends fewer before it closes, or before the deadline.
         """
         if size > MAX_LOGIN_BYTES:
@@ -133,21 +133,23 @@ class Side:
         return found
 
     def peek(self, size: int) -> bytes:
-        """Return the next `size` bytes without consuming them. Raises LoginError as for `exactly`, but does not limit
-        `size` itself.
+        """Return the next `size` bytes without consuming them. Raises LoginError as `exactly` does, except that `size`
+        has no limit.
         """
         while len(self._waiting) < size:
             self._more()
         return bytes(self._waiting[:size])
 
     def take_waiting(self) -> bytes:
-        """Return and remove the bytes that were read but not used. After the login, they are relayed first."""
+        """Return and remove the bytes that were read from this end but not used in the login. The relay passes them on
+        first.
+        """
         found = bytes(self._waiting)
         self._waiting.clear()
         return found
 
     def write(self, data: bytes) -> None:
-        """Write all of the data. Raises LoginError if the end is closed or too slow."""
+        """Write all of the data. Raises LoginError if this end is closed or too slow."""
         problem = self._exchange(lambda: self._sock.sendall(data))
         if problem is not None:
             raise problem
@@ -197,8 +199,8 @@ class Side:
         return left
 
     def _exchange(self, step: Callable[[], object]) -> LoginError | None:
-        """Execute one operation on the socket. Return its error, or None. The caller raises it outside the exception handler,
-        because OpenSSL's errors quote the bad bytes.
+        """Execute `step`, one operation on the socket. Return its error, or None. The caller raises it outside the
+        exception handler, because OpenSSL's errors quote the invalid bytes.
         """
         try:
             self._sock.settimeout(self._left())

@@ -38,12 +38,14 @@ _MAX_COMMAND: Final = 64 << 10
 _MAX_AHEAD: Final = 256 << 10
 """Maximum number of bytes that a library can send ahead while the service has not accepted a literal."""
 _MAX_START: Final = 80
-"""Number of bytes that are stored from the start of a line of the service, to recognize the kind of line."""
+"""Number of bytes that are stored from the start of a line of the service, to recognize whether it accepts or refuses a
+literal.
+"""
 _LITERAL: Final = re.compile(rb"~?\{([0-9]{1,10})(\+?)\}")
 _LITERAL_END: Final = re.compile(_LITERAL.pattern + rb"$")
 _CAPABILITY: Final = re.compile(rb"\[CAPABILITY ([^\]]*)\]", re.IGNORECASE)
 _TAG: Final = re.compile(rb"[\x21\x23\x24\x26\x27\x2c-\x5b\x5d-\x7a\x7c-\x7e]{1,64}")
-"""Pattern of a tag: an astring of RFC 3501 without `+`."""
+"""Pattern of the tag of an IMAP command: an astring of RFC 3501 without `+`."""
 _NAME: Final = re.compile(rb"[A-Z0-9][A-Z0-9._-]{0,63}")
 """Pattern of a command's name. No character matches that a service could read as the blank after the name."""
 _OTHER_LOGINS: Final = frozenset({b"LOGIN", b"AUTHENTICATE", b"STARTTLS", b"COMPRESS", b"UNAUTHENTICATE"})
@@ -107,8 +109,8 @@ class ImapLogin(Login):
         sasl.show(exchange, lambda data: talk.server.write(sasl.encode(data) + b"\r\n"), talk.hear, first)
 
     def _command(self, talk: _Talk, credential: sasl.Credential) -> None:
-        """Log in with the LOGIN command. Send user name and password as literals, because services parse quoted strings
-        differently.
+        """Log in with the LOGIN command. The user name and password are sent as literals, because services parse quoted
+        strings differently.
         """
         self.mechanism = "LOGIN command"
         username, secret = credential.username.encode(), credential.secret.encode()
@@ -140,7 +142,7 @@ class ImapLogin(Login):
 
 
 class _Talk:
-    """The exchange of commands and responses with the service, until the login has ended."""
+    """The exchange of IMAP commands and responses with the service, until the login has ended."""
 
     def __init__(self, server: Side) -> None:
         self.server: Final = server
@@ -150,7 +152,7 @@ class _Talk:
         self._count = 0
 
     def greeting(self) -> None:
-        """Read the greeting. Raise LoginError if the service does not wait for a login."""
+        """Read the greeting. Raise LoginError unless the greeting shows that the service expects a login."""
         line = self._response()
         status = line.split(b" ", 2)[1:2]
         match [part.upper() for part in status]:
@@ -167,14 +169,14 @@ class _Talk:
                 raise LoginError(Problem.PROTOCOL, "the service's greeting is not one of IMAP")
 
     def begin(self, command: bytes) -> None:
-        """Send a command with the next tag."""
+        """Send a command to the service with the next tag."""
         self._count += 1
         self._tag = b"a%d" % self._count
         self.said_capabilities = ()
         self.server.write(self._tag + b" " + command + b"\r\n")
 
     def literal(self, data: bytes) -> None:
-        """Send a literal and the end of the line, once the service has accepted the literal."""
+        """Send `data` as a literal, once the service is ready for it, and then the end of the line."""
         answer = self.hear(is_sasl=False)
         if isinstance(answer, sasl.Rejected):
             raise sasl.refused(answer.problem, answer.said)
@@ -183,7 +185,7 @@ class _Talk:
         self.server.write(data + b"\r\n")
 
     def capabilities(self) -> tuple[str, ...]:
-        """Request the service's capabilities and return them."""
+        """Request the service's IMAP capabilities and return them."""
         self.begin(b"CAPABILITY")
         answer = self.hear()
         if not isinstance(answer, sasl.Accepted) or "IMAP4REV1" not in self.said_capabilities:
@@ -191,8 +193,8 @@ class _Talk:
         return self.said_capabilities
 
     def hear(self, *, is_sasl: bool = True) -> sasl.Answer:
-        """Read lines until the service sends a challenge or has completed the command. Of all other lines, only capabilities
-        are stored.
+        """Read lines until the service sends a challenge or has completed the command. Return the challenge or the
+        result. Of all other lines, only the capabilities in them are stored.
         """
         while True:
             line = self._response()
@@ -229,7 +231,7 @@ class _Talk:
             )
 
     def _response(self) -> bytes:
-        """Return one line, with its literals left out."""
+        """Return the service's next line, with its literals left out."""
         line = self.server.line()
         while found := _LITERAL_END.search(line):
             self.server.exactly(int(found[1]))
@@ -329,12 +331,14 @@ class ImapFilter(Filter):
         self._reads_only: Final = reads_only
         self._ahead = bytearray()
         self._literal = 0
-        """Number of bytes of a literal that are still to come."""
+        """Number of bytes of the connector's current literal that are still to come."""
         self._is_inside = False
-        """True while a command continues after a literal."""
+        """True while the connector's current command continues after a literal."""
         self._tag = b""
         self._asked: int | None = None
-        """Size in bytes of a literal that the service has not accepted yet."""
+        """Size in bytes of a literal that the connector has announced and the service has not accepted yet; None if
+        there is none.
+        """
         self._start = bytearray()
         """Beginning of the service's current line, recorded while a literal waits to be accepted."""
         self._is_mid_line = False
@@ -408,7 +412,7 @@ class ImapFilter(Filter):
             _check_reads(name, arguments)
 
     def down(self, data: bytes) -> Iterable[Passed]:
-        """Pass the service's bytes to the connector unchanged. Then pass the waiting literal to the service, if the
+        """Pass the service's bytes to the connector unchanged. Then pass the literal that waits to the service, if the
         service has accepted it.
         """
         yield Passed(to_client=data)
@@ -432,7 +436,7 @@ class ImapFilter(Filter):
 
 
 def _check_reads(name: bytes, arguments: bytes) -> None:
-    """Raise LoginError if a command could change something, even just a flag."""
+    """Raise LoginError if the command with this name and these arguments could change something, even just a flag."""
     if name == b"UID":
         name, _, arguments = arguments.lstrip(b" ").partition(b" ")
         name = name.upper()

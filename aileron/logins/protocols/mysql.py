@@ -75,8 +75,8 @@ _OTHERWISE: Final = {
     _QUERY_ATTRIBUTES: "CLIENT_QUERY_ATTRIBUTES",
     _MULTI_FACTOR: "MULTI_FACTOR_AUTHENTICATION",
 }
-"""Capability flags that are not offered because they would change the bytes that follow, or their meaning. Libraries that
-follow the protocol use only what is offered.
+"""Capability flags that are not offered because they would change the bytes that follow, or their meaning. A library
+that follows the protocol uses only flags that are offered.
 """
 _UTF8MB4: Final = 45
 _MAX_STATEMENT: Final = 1 << 30
@@ -152,8 +152,8 @@ class MysqlLogin(Login):
             self._check_reads_only(server)
 
     def greet(self, client: Side, server: Side) -> Filter:
-        """Greet the connector's client library with a challenge of Aileron's own. The library's response to the
-        challenge is not checked.
+        """Greet the connector's client library with a challenge of Aileron's own. Return the filter for the stream. The
+        library's response to the challenge is not checked.
         """
         greeting = self._greeting
         assert greeting is not None
@@ -178,8 +178,8 @@ class MysqlLogin(Login):
         return Commands()
 
     def _prove(self, server: Side, number: int, password: bytes) -> None:
-        """Answer the service until it accepts the login. The service can first ask for another plugin's proof. Raises
-        LoginError if the login fails.
+        """Answer the service's packets until it accepts the login. It can first ask for the proof of another
+        authentication plugin. Raises LoginError if the login fails.
         """
         for _ in range(_MAX_STEPS):
             said = wire.read(server, number)
@@ -214,8 +214,8 @@ class MysqlLogin(Login):
         return PROOFS[plugin](password, reader.take(CHALLENGE_BYTES[plugin]))
 
     def _full(self, server: Side, said: bytes, password: bytes) -> bytes | None:
-        """Return the response of caching_sha2_password: None if the service remembers the password, otherwise the password
-        itself.
+        """Return the second response of the plugin caching_sha2_password: None if the service already knows the
+        password, otherwise the password itself. `said` is the service's message.
         """
         if said == b"\x03":
             return None
@@ -285,11 +285,13 @@ class Commands(Filter):
         return (Passed(to_server=data[:at]),)
 
     def down(self, data: bytes) -> Iterable[Passed]:
-        """Pass the bytes unchanged."""
+        """Pass the service's bytes to the connector unchanged."""
         return (Passed(to_client=data),)
 
     def _has_head(self, data: bytes, at: int) -> bool:
-        """Return whether a packet's head is complete, including the command byte if the packet has one."""
+        """Return whether the head of the packet at index `at` is complete, including the command byte if the packet has
+        one.
+        """
         has_none = self._goes_on or data[at : at + 3] == b"\0\0\0"
         return len(data) - at >= (4 if has_none else 5)
 
@@ -382,8 +384,8 @@ def _carry_out(server: Side, command: bytes) -> None:
 
 
 def _set_names(server: Side, number: int) -> None:
-    """Set the character set that belongs to the collation with this number. Raises LoginError if the service has none,
-    or refuses it.
+    """Set the character set that belongs to the collation with this number. Raises LoginError if the service knows no
+    such collation, or refuses the character set.
     """
     sql = "SELECT CHARACTER_SET_NAME, COLLATION_NAME FROM information_schema.COLLATIONS WHERE ID = "
     found = _ask(server, sql + str(number))
@@ -394,7 +396,9 @@ def _set_names(server: Side, number: int) -> None:
 
 
 def _ask(server: Side, sql: str) -> list[list[bytes]]:
-    """Send a query and return its rows, with NULL as empty bytes. Raises LoginError if the query fails."""
+    """Send an SQL query to the service and return its rows, with NULL as empty bytes. Raises LoginError if the query
+    fails.
+    """
     server.write(wire.packet(0, b"\x03" + sql.encode()))
     said = wire.read(server, 1)
     if said[0] == 0xFF:

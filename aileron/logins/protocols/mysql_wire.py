@@ -24,7 +24,7 @@ from aileron.logins.words import printable
 __all__ = ["GOES_ON", "Failure", "Reader", "failure_of", "failure_packet", "packet", "read"]
 
 GOES_ON: Final = 0xFFFFFF
-"""Body length of a packet that is continued in the following packet."""
+"""Body length in bytes that says that the packet's body is continued in the following packet."""
 MAX_PACKET: Final = 64 << 10
 """Maximum size of a packet in bytes during a login; the longest packet is a row of SHOW GRANTS."""
 
@@ -78,7 +78,7 @@ class Reader:
         return self.take(first if first < 0xFB else self.number({0xFC: 2, 0xFD: 3, 0xFE: 8}.get(first, 9)))
 
     def rest(self) -> bytes:
-        """Return all remaining bytes."""
+        """Return all bytes of the packet's body that are left."""
         return self.take(len(self._body) - self._at)
 
 

@@ -75,8 +75,8 @@ class Pop3Login(Login):
             raise sasl.no_mechanism(credential, offered, server)
 
     def _may_command(self, credential: sasl.Credential, server: Side) -> bool:
-        """Return whether USER and PASS can be used. A service that supports CAPA lists USER if it supports USER (RFC 2449
-        section 6.3).
+        """Return whether the commands USER and PASS can be used to log in. A service that supports CAPA lists USER if
+        it supports USER (RFC 2449 section 6.3).
         """
         may_show = server.is_encrypted or self.order.target.encryption == "plain"
         return credential.kind == "password" and may_show and (not self._capabilities or "USER" in self._capabilities)
@@ -101,7 +101,8 @@ class Pop3Login(Login):
                 raise sasl.refused(Problem.REFUSED_CREDENTIAL, said)
 
     def greet(self, client: Side, server: Side) -> Filter:
-        """Greet the library with +OK, and accept its login with any user name and password.
+        """Greet the library with +OK, accept its login with any user name and password, and return the filter for the
+        stream.
 
         Raises LoginError if a line from the library is too long or does not arrive.
         """

@@ -124,7 +124,9 @@ class PostgresLogin(Login):
             self._check_reads_only(server)
 
     def greet(self, client: Side, server: Side) -> Filter:
-        """Answer the library's start-up, and set the parameters that the library requests."""
+        """Answer the library's start-up, and set the parameters that the library requests at the service. Return the
+        filter for the stream.
+        """
         parameters = _read_startup(client)
         try:
             self._set(server, _allowed(parameters, previewed=self.order.previewed))
@@ -196,7 +198,9 @@ class PostgresLogin(Login):
         raise _too_much()
 
     def _show(self, form: PasswordForm, salt: bytes, credential: sasl.Credential, server: Side) -> None:
-        """Send the password in clear text or as an MD5 hash. The service could use either to log in elsewhere itself."""
+        """Send the password in clear text or as an MD5 hash. The service could use either of them to log in elsewhere
+        with this password.
+        """
         shown = credential.secret.encode()
         self.sent_in_clear = (shown,)
         if form == "md5":
@@ -228,7 +232,9 @@ class PostgresLogin(Login):
         return chosen
 
     def _until_ready(self, server: Side) -> None:
-        """Read the rest of the start-up: parameters, and a key for cancelling, which is dropped."""
+        """Read the service's messages until it is ready for queries: parameters, which are stored, and a key for
+        cancelling queries, which is dropped.
+        """
         for _ in range(_MAX_MESSAGES):
             kind, body = wire.read(server)
             if kind == b"E":
@@ -256,7 +262,8 @@ class PostgresLogin(Login):
         self._answer(server, "the service does not take the start-up parameters of the library", status=b"I")
 
     def _query(self, server: Side, sql: str, *, status: bytes) -> list[list[bytes | None]]:
-        """Send a query and return its rows.
+        """Send an SQL query to the service and return its rows. `status` is the transaction status that the service
+        must report afterwards.
 
         Raise LoginError if the query fails, or if the transaction does not have the given status afterwards.
         """
@@ -403,8 +410,8 @@ def _parameters(body: bytes) -> dict[str, str]:
 
 
 def _allowed(parameters: dict[str, str], *, previewed: bool) -> dict[str, str]:
-    """Return the start-up parameters by the service's own names. `previewed` is true if effects are shown to a person. Raises
-    LoginError(not_allowed) for a parameter that a library cannot set.
+    """Return the start-up parameters by the service's own names. `previewed` is true if a person is shown the effects
+    before they are committed. Raises LoginError(not_allowed) for a parameter that a library cannot set.
     """
     asked = {name.lower(): value for name, value in parameters.items() if name not in _OURS}
     for name in asked:

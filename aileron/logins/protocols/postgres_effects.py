@@ -73,8 +73,8 @@ _MAX_NAMED: Final = 100
 """Maximum number of prepared statements, and maximum number of portals."""
 _UTF8: Final = "client_encoding stays UTF8 in a stream whose effects are shown"
 _OURS: Final = b"aileron_"
-"""Prefix of the names of this module's statements and portals. They are named because a simple query would drop the
-connector's unnamed ones.
+"""Prefix of the names of this module's statements and portals. This module uses named ones and no simple query, because
+that would drop the connector's unnamed ones.
 """
 
 _BEGIN: Final = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE NOT DEFERRABLE"
@@ -111,7 +111,9 @@ _TRIGGERS: Final = (
 
 
 class _Wait(NamedTuple):
-    """A step of the session that waits for the next message of the connector (`of_client`) or of the service."""
+    """A request of the generator that handles a session: wait for the next message of the connector if `of_client`,
+    else for that of the service.
+    """
 
     of_client: bool
 
@@ -166,8 +168,8 @@ class Transaction(Filter):
         self._statements: dict[bytes, tuple[bytes, bytes]] = {}
         """Mapping from the name of a prepared statement to its SQL and parameter types."""
         self._portals: dict[bytes, tuple[bytes, tuple[bytes, ...]]] = {}
-        """Mapping from the name of a portal to its SQL, and to the values that are included in the digest together with the
-        SQL.
+        """Mapping from the name of a portal to its SQL, and to the values that are part of the digest of the effects
+        together with the SQL.
         """
         self._has_failed = False
         self._asked = 0
@@ -222,7 +224,8 @@ class Transaction(Filter):
             self._step = None
 
     def _is_aside(self, part: wire.Head | wire.Rest) -> bool:
-        """Return whether a part of the service's output bypasses the session.
+        """Return whether a part of the service's output is passed to the connector at once, without being handled as a
+        response.
 
         Such a part is a notice, setting or notification, which can arrive at any time, or an error that arrives while no
         response is awaited.
@@ -257,7 +260,7 @@ class Transaction(Filter):
         return settings
 
     def _transaction(self, settings: Settings) -> Generator[_Step, _Part, _Cycle]:
-        """Handle the transaction until its end; return the cycle that follows the transaction."""
+        """Handle the connector's cycles of messages until the transaction ends; return the first cycle after it."""
         write: Write | None = None
         while True:
             cycle = yield from self._cycle()
@@ -292,8 +295,8 @@ class Transaction(Filter):
         return write
 
     def _check_clean(self) -> _Session:
-        """Check that nothing was written so far, that the service counts changed rows, that the role is not a
-        superuser, which could evade all rules, and that the client's encoding is UTF-8.
+        """Check with a query that the transaction has written nothing so far, that the service counts changed rows,
+        that the role is not a superuser, which could evade all rules, and that the client's encoding is UTF-8.
 
         Raises LoginError if one of these checks fails.
         """
@@ -317,7 +320,7 @@ class Transaction(Filter):
                 raise not_allowed(_UTF8)
 
     def _pass(self, cycle: _Cycle, write: Write | None, settings: Settings) -> _Session:
-        """Pass a cycle to the service, and its responses to the connector.
+        """Pass the messages of a cycle to the service, and the service's responses to the connector.
 
         The settings are queried after the execution. For a write, the settings and the written table's columns are also
         queried before the execution.
@@ -376,8 +379,8 @@ class Transaction(Filter):
         return ready.body
 
     def _end(self, write: Write | None) -> _Session:
-        """Commit if the effects are the effects that a person saw; roll back in a preview. Raises LoginError if the effects
-        have changed.
+        """End the transaction: commit if its effects are those that a person saw; roll back in a preview. Raises
+        LoginError if the effects have changed.
         """
         if write is None:
             yield from self._check_clean()
@@ -442,7 +445,9 @@ class Transaction(Filter):
         return made(write, columns, target, tables, [text_of(row[0]) for row in triggers])
 
     def _target(self, write: Write, columns: tuple[Column, ...]) -> Generator[_Step, _Part, Target]:
-        """Return the table whose rows were returned. Raise LoginError unless the first columns are all columns of that table."""
+        """Return the table whose rows the write returned. Raise LoginError unless the first of `columns` are all
+        columns of that table.
+        """
         oid = columns[0].table if columns else 0
         found = yield from self._ask(_TARGET.format(oid))
         own = yield from self._ask(_COLUMNS.format(oid))
@@ -497,7 +502,7 @@ class Transaction(Filter):
         )
 
     def _cycle(self) -> Generator[_Step, _Part, _Cycle]:
-        """Collect the connector's messages up to the next Sync."""
+        """Collect the connector's messages up to the next Sync, and return them as a cycle."""
         parts = [b"", b""]  # messages before and after the execution
         executed: tuple[bytes, bytes, tuple[bytes, ...]] | None = None
         describes = 0

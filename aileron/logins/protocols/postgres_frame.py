@@ -48,8 +48,8 @@ __all__ = ["MAX_STATEMENT", "Control", "Frame", "control", "first_word"]
 MAX_STATEMENT: Final = 1 << 20
 """Maximum size of a statement in bytes; values belong in its parameters, which have no limit here."""
 _MAX_NAMES: Final = 1 << 10
-"""Number of bytes that are read from the start of a Bind, which names a portal and a statement; PostgreSQL's own names have at
-most 63 bytes.
+"""Number of bytes that are read from the start of a Bind message, where a portal and a statement are named;
+PostgreSQL's own names have at most 63 bytes.
 """
 _MAX_WAITING: Final = 10_000
 """Maximum number of responses that the service still owes for messages that a library sent without waiting."""
@@ -93,8 +93,8 @@ class Control(enum.Enum):
 
 
 def _skip(sql: bytes, at: int) -> int:
-    """Return the position after blanks, semicolons and comments. Raises ValueError for a comment that does not end, or is
-    nested too deep.
+    """Return the position of the first character, from `at` on, that is not part of a blank, semicolon or comment.
+    Raises ValueError for a comment that does not end, or that has too many comments nested in it.
 
     None of these characters can be part of a multibyte character in any client encoding, because the later bytes of a
     multibyte character are 0x30 or higher.
@@ -123,8 +123,8 @@ def _behind_comment(sql: bytes, at: int) -> int:
 
 
 def first_word(sql: bytes) -> str:
-    r"""Return the first word in capitals, or `""` if there are only blanks and comments. Raises ValueError if the statement
-    does not start with a word.
+    r"""Return the first word of a statement in capitals, or `""` if it has only blanks and comments. Raises ValueError
+    if the statement does not start with a word.
 
     >>> first_word(b"; /* a /* b */ */ -- c\ncommit")
     'COMMIT'
@@ -203,7 +203,7 @@ class _Checked(NamedTuple):
 
 
 class _Cycle:
-    """The messages from the connector that the service answers with one ReadyForQuery."""
+    """A cycle: the messages from the connector (or of our own) that the service answers with one ReadyForQuery."""
 
     def __init__(self, kind: str) -> None:
         self.kind: Final = kind
@@ -246,10 +246,12 @@ class Frame(Filter):
         self._in_transaction = False
         """True while the library believes that it is in a transaction."""
         self._open: _Cycle | None = None
-        """Cycle of the extended query protocol whose Sync the connector has not sent yet; None if there is none."""
+        """Cycle of the extended query protocol whose Sync the connector has not sent yet; None if there is no such
+        cycle.
+        """
         self._drops_rest = False
         self._is_inside = False
-        """True while a message from the connector has begun but not ended."""
+        """True while the connector has sent the beginning of a message but not its end."""
         self._besides: Final = bytearray()
 
     def up(self, data: bytes) -> Iterable[Passed]:
@@ -273,8 +275,8 @@ class Frame(Filter):
         return (Passed(to_client=bytes(said), to_server=self._due()),)
 
     def _due(self) -> bytes:
-        """Return our own messages that can be sent now. They are inserted only between two messages of the connector,
-        and not before a Sync that the connector still has to send.
+        """Return our own messages that can be sent to the service now. They are inserted only between two messages of
+        the connector, and not before a Sync that the connector still has to send.
         """
         if self._is_inside or self._open is not None:
             return b""
@@ -373,7 +375,9 @@ class Frame(Filter):
         cycle.executes.append(self._portals.get(_whole(head).partition(b"\0")[0]))
 
     def _check(self, sql: bytes) -> _Checked:
-        """Return the statement to send: `sql`, or its replacement if it is refused, or begins or ends a transaction."""
+        """Return the statement to send to the service: `sql`, or a replacement if `sql` is refused, or begins or ends a
+        transaction.
+        """
         try:
             word = first_word(sql)
             found = control(sql)

@@ -124,7 +124,9 @@ class Write:
         self._is_too_large = False
 
     def add(self, body: bytes, size: int) -> None:
-        """Add a returned row from the `body` of its DataRow, unless a limit is exceeded. `size` is the complete body's size."""
+        """Add a returned row from the `body` of its DataRow, unless the write's rows are too many or too large. `size`
+        is the complete body's size.
+        """
         self._size += size
         self._is_too_large |= len(self.rows) >= MAX_ROWS or self._size > MAX_EFFECTS or len(body) != size
         if not self._is_too_large:
@@ -185,7 +187,7 @@ def check_statement(sql: bytes) -> None:
 
 
 def given_columns(sql: bytes) -> frozenset[bytes] | None:
-    """Return the columns that an INSERT names, or None if they are not known from its text.
+    """Return the columns that an INSERT names, or None if its text does not name them.
 
     >>> sorted(given_columns(b'INSERT INTO a.b (Name, "X""y") VALUES (1, 2) RETURNING *'))
     [b'X"y', b'name']
@@ -247,8 +249,8 @@ def made(
     tables: Sequence[Table],
     triggers: Iterable[str],
 ) -> Effects:
-    """Return the effects of a transaction: its write, if it has one, and the number of changed rows by table. Raises
-    LoginError if the effects exceed the limits.
+    """Return the effects of a transaction: its write, if it has one, with the changed rows, and the number of changed
+    rows in each table. Raises LoginError if the effects exceed the limits.
     """
     return Effects(
         digest=_digest(write, target, tables), text=_bounded(_lines(write, columns, target, tables, triggers))
@@ -301,8 +303,8 @@ def _lines(
 
 
 def _unlisted(verb: str, listed: int, target: Target, tables: Sequence[Table]) -> Iterable[str]:
-    """Yield lines about the rows that the service counts in addition to the returned ones: in other tables, and in the same
-    table (a trigger, a foreign key to itself, ON CONFLICT).
+    """Yield lines of text about the changed rows that the service counts in addition to the `listed` rows, which the
+    statement returned: in other tables, and in the same table (a trigger, a foreign key to itself, ON CONFLICT).
     """
     own = [
         sum(counts)

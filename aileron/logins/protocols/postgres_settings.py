@@ -42,8 +42,8 @@ _FIXED: Final = {
     "standard_conforming_strings": "on",
 }
 _DIGESTED: Final = ("DateStyle", "TimeZone", "lc_monetary", "search_path")
-"""Settings that are part of the digest, because the text of a value depends on them: the text of a time, an amount of money,
-or the name of a table (regclass).
+"""Settings that are part of the digest of the effects, because the text of a value depends on them: the text of a time,
+an amount of money, or the name of a table (regclass).
 """
 
 FIX: Final = "SELECT " + ", ".join(
@@ -58,7 +58,7 @@ ASK: Final = (
 
 
 class Settings:
-    """The values of all settings at the beginning of a transaction."""
+    """The values of all PostgreSQL settings at the beginning of a transaction."""
 
     def __init__(self, rows: Iterable[list[bytes | None]]) -> None:
         """Take the `rows` of the response to ASK. Raises LoginError if a digested setting is missing."""
@@ -68,7 +68,7 @@ class Settings:
 
     @property
     def digested(self) -> Iterable[bytes]:
-        """Name and value of each setting that is part of the digest."""
+        """Bytes of the name and value of each setting that is part of the digest of the effects."""
         return (f"{name}={self._values[name]}".encode() for name in _DIGESTED)
 
     def check_same(self, rows: Iterable[list[bytes | None]]) -> None:

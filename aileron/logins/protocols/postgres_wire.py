@@ -55,7 +55,7 @@ _MAX_LENGTH: Final = (1 << 30) - 1
 
 
 def message(kind: bytes, body: bytes = b"") -> bytes:
-    """Return the bytes of a message with this kind and body."""
+    """Return the bytes of a PostgreSQL message with this kind and body."""
     return kind + struct.pack("!i", len(body) + 4) + body
 
 
@@ -65,7 +65,7 @@ def startup(code: int, body: bytes = b"") -> bytes:
 
 
 def text(*words: str) -> bytes:
-    """Encode the words in UTF-8, each followed by a zero byte."""
+    """Return the words as a PostgreSQL message has them: in UTF-8, each followed by a zero byte."""
     return b"".join(word.encode() + b"\0" for word in words)
 
 
@@ -113,8 +113,8 @@ def error_response(sqlstate: str, words: str, *, fatal: bool) -> bytes:
 
 
 class Head(NamedTuple):
-    """The kind of a message, the size of its body in bytes, and the beginning of its body: as many bytes as the Cutter keeps of
-    this kind.
+    """The kind of a message, the size of its body in bytes, and the beginning of its body: as many bytes as the Cutter
+    is told to keep of this kind.
     """
 
     kind: bytes
@@ -128,13 +128,13 @@ class Head(NamedTuple):
 
     @property
     def is_last(self) -> bool:
-        """True if this is the complete message."""
+        """True if the message has no bytes after this Head."""
         return len(self.body) == self.size
 
 
 class Rest(NamedTuple):
-    """Bytes after a Head that continue its body, or a run of complete messages. `is_last` is true if a message ends with these
-    bytes.
+    """Bytes that continue the body of the message before, or a run of complete messages. `is_last` is true if a message
+    ends with these bytes.
     """
 
     data: bytes
@@ -147,7 +147,8 @@ class Cutter:
     """
 
     def __init__(self, keep: Mapping[bytes, int], who: str, runs: bytes = b"") -> None:
-        """Set which parts of messages are kept together. `who` names the sender in errors.
+        """Set how many bytes at the beginning of a message's body are returned together (`keep`). `who` names the
+        sender of the stream in errors.
 
         `keep` maps a kind to the number of bytes of the body that are returned together with its head; a shorter body is
         returned completely. `runs` has the kinds that are not needed one by one, such as the rows of a result: consecutive
@@ -160,7 +161,9 @@ class Cutter:
         self._left = 0
 
     def cut(self, data: bytes) -> list[Head | Rest]:
-        """Return the parts that these bytes complete. Raises LoginError if the bytes are not messages."""
+        """Take the next bytes of the stream, and return the parts of messages that are complete with them. Raises
+        LoginError if the bytes are not messages.
+        """
         self._waiting += data
         return list(self._cut())
 
@@ -199,7 +202,9 @@ class Cutter:
         self._waiting = bytearray(waiting[at:])
 
     def _end_of_run(self, waiting: memoryview, at: int) -> int:
-        """Return the end of the run of complete messages that begins at `at`."""
+        """Return the index after the longest sequence of complete messages that begins at `at` and whose kinds are in
+        `runs`.
+        """
         runs, unpack, last = self._runs, _LENGTH.unpack_from, len(waiting) - 5
         while at <= last and waiting[at] in runs:
             (length,) = unpack(waiting, at + 1)

@@ -92,7 +92,9 @@ class RedisLogin(Login):
 
 
 class Commands(Filter):
-    """The filter of a client's commands. It replaces each `AUTH` by `own_auth`, the `AUTH` with the binding's credential."""
+    """The filter of the commands that the connector's client library sends. It replaces each `AUTH` by `own_auth`, the
+    `AUTH` with the binding's credential.
+    """
 
     def __init__(self, own_auth: bytes) -> None:
         self._own_auth: Final = own_auth
@@ -102,7 +104,9 @@ class Commands(Filter):
         self._payload = -1
         """Number of bytes of the current argument that are still to come; -1 between two arguments."""
         self._is_nobody = False
-        """True from a RESET until the next login. In this time the server accepts only small commands."""
+        """True from a RESET, which logs the client out, until its next login. In this time the server accepts only
+        small commands.
+        """
 
     def up(self, data: bytes) -> Iterable[Passed]:
         """Pass commands according to the module's rules. Raises LoginError(not_allowed) for bytes that are not a command, or a
@@ -136,7 +140,9 @@ class Commands(Filter):
         self._held = rest
 
     def _pass_argument(self, data: bytes, at: int) -> int:
-        """Return the end of the part of an argument that can pass, or `at` if more bytes are needed first."""
+        """Return the end of the bytes from `at` on that belong to an argument and can pass, or `at` if more bytes are
+        needed first.
+        """
         if self._payload < 0:
             found = _LENGTH.match(data, at)
             if found is None:
@@ -158,8 +164,8 @@ class Commands(Filter):
         return at + 2
 
     def _begin(self, data: bytes, at: int) -> tuple[int, bytes]:
-        """Read the beginning of a command. Return the position of its end, or `at` if more bytes are needed, and the bytes to
-        send in its place.
+        """Read the beginning of the command at `at`. Return the position of the end of what was read, or `at` if more
+        bytes are needed, and the bytes to send in place of what was read.
         """
         if data[at] != 0x2A:
             return self._inline(data, at)
@@ -229,7 +235,7 @@ class Commands(Filter):
 
 
 def command(*arguments: bytes) -> bytes:
-    r"""Return a command in the form that libraries write.
+    r"""Return a Redis command in the form in which libraries write commands (RESP).
 
     >>> command(b"SELECT", b"0")
     b'*2\r\n$6\r\nSELECT\r\n$1\r\n0\r\n'
@@ -244,7 +250,9 @@ def _own_auth(order: Order) -> bytes:
 
 
 def _reply(server: Side) -> str | None:
-    """Return the server's error, or None if the server responded OK. Raises LoginError for any other response."""
+    """Read the server's reply to a command. Return its error message, or None if it replied OK. Raises LoginError for
+    any other reply.
+    """
     line = server.line()
     if line.startswith(b"-"):
         return line[1:].decode("ascii", "replace")
@@ -288,7 +296,7 @@ def _without_auth(hello: Sequence[bytes]) -> list[bytes]:
 
 
 def _arguments(data: bytes, at: int) -> tuple[list[bytes], int] | None:
-    """Return all arguments of a command and the position of its end, or None if more bytes are needed."""
+    """Return all arguments of the command at `at` and the position of its end, or None if more bytes are needed."""
     head = _HEAD.match(data, at)
     assert head is not None
     count, end = int(head[1]), head.end()
@@ -318,7 +326,7 @@ def _length(digits: bytes) -> int:
 
 
 def _check_may_become(data: bytes, at: int, kind: bytes) -> None:
-    """Raise LoginError unless the bytes can be the beginning of a header: `kind`, a number and CRLF."""
+    """Raise LoginError unless the bytes from `at` on can be the beginning of a header: `kind`, a number and CRLF."""
     rest = data[at : at + _MAX_HEAD]
     if rest and (not rest.startswith(kind) or not re.fullmatch(rb"[$*](?:0|[1-9][0-9]{0,8})?\r?", rest)):
         raise _no_command("something that is not the protocol of redis")

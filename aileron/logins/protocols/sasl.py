@@ -122,7 +122,7 @@ def _has_controls(text: str) -> bool:
 
 
 class Exchange(abc.ABC):
-    """A SASL exchange: the client's messages of one mechanism, for one credential."""
+    """Base class of the SASL exchanges: the client's messages of one mechanism, for one credential."""
 
     name: ClassVar[str]
     shows_secret: ClassVar[bool] = True
@@ -135,20 +135,22 @@ class Exchange(abc.ABC):
         """Return the client's first message, or None if the service sends first."""
 
     def answer(self, challenge: bytes) -> bytes:
-        """Return the response to a challenge. Raises LoginError if the challenge is invalid."""
+        """Return the response to a challenge of the service. Raises LoginError if the challenge is invalid."""
         raise _unexpected(self.name)
 
     def too_early(self) -> str:
-        """Return a text that says what is missing if the service accepts the login at this point, or "" if nothing is missing."""
+        """Return a text that says which proof of the service is missing if it accepts the login at this point, or "" if
+        none is missing.
+        """
         return ""
 
     @property
     def refusal(self) -> bytes:
-        """Reason that the service sent for a refusal within the exchange."""
+        """Reason that the service gave in the exchange's own messages for refusing the login; empty if it gave none."""
         return b""
 
     def in_clear(self) -> tuple[bytes, ...]:
-        """Return the forms of the secret that are readable on the wire."""
+        """Return the forms of the secret that can be read in the messages of this exchange."""
         return ()
 
 
@@ -326,8 +328,8 @@ def choose(credential: Credential, offered: Iterable[str], server: Side, *, is_p
 
 
 def _for_password(credential: Credential, names: set[str], server: Side, *, may_show: bool) -> Exchange | None:
-    """Return an exchange that proves the password, or else one that sends the password, if `may_show` allows that.
-    Return None if the service offers neither.
+    """Return an exchange of a mechanism in `names` that proves the password without sending it; if there is none and
+    `may_show` is true, one that sends the password; otherwise None.
     """
     sock = server.sock if isinstance(server.sock, ssl.SSLSocket) else None
     bound = sock if {_Scram.name, _ScramPlus.name} & names and _can_bind(sock) else None
@@ -340,7 +342,8 @@ def _for_password(credential: Credential, names: set[str], server: Side, *, may_
 
 
 def show(exchange: Exchange, say: Callable[[bytes], None], hear: Callable[[], Answer], first: bytes | None) -> None:
-    """Execute the exchange until the service accepts the login. Raises LoginError if the service refuses the login.
+    """Execute the exchange until the service accepts the login; `say` sends the service a message, and `hear` returns
+    its answer. Raises LoginError if the service refuses the login.
 
     `say` sends a response and `hear` reads the service's next answer. `first` is the client's first message if that was not
     sent with the command that begins the exchange.

@@ -55,7 +55,9 @@ the envelope has at most 64 KiB.
 _EXTENSIONS: Final = frozenset(
     "SIZE 8BITMIME SMTPUTF8 DSN ENHANCEDSTATUSCODES VRFY EXPN HELP DELIVERBY FUTURERELEASE MT-PRIORITY REQUIRETLS".split()
 )
-"""Extensions of the service that are also offered to the library. Others could add commands, or change the end of a message."""
+"""Extensions of the service that are also offered to the library. Other extensions could add commands, or change how a
+message ends.
+"""
 _PASSING: Final = frozenset({b"MAIL", b"RCPT", b"RSET", b"NOOP", b"QUIT", b"VRFY", b"EXPN", b"HELP"})
 _REPLY: Final = re.compile(rb"([2-5][0-9]{2})(?:([ -])(.*))?", re.DOTALL)
 _PLAIN_PATH: Final = rb"""[^\s<>"\\\x00-\x1f\x7f]{1,512}"""
@@ -77,7 +79,7 @@ class Reply(NamedTuple):
 
     @property
     def text(self) -> bytes:
-        """The reply as text for a person."""
+        """The code and the lines of the reply, joined as text for a person."""
         return b"%d " % self.code + b" ".join(self.lines)
 
 
@@ -218,7 +220,9 @@ class _Replies:
 
 
 class _Doing(enum.Enum):
-    """The command to which the service's next reply belongs, or the state of a message."""
+    """The state of an SMTP stream: the command to which the service's next reply belongs, or the state of a mail
+    message in transit.
+    """
 
     NOTHING = enum.auto()
     PASSED = enum.auto()
@@ -448,7 +452,9 @@ class _Message:
         """
 
     def take(self, ahead: bytearray) -> bytes:
-        """Take the available part of the message out of `ahead`. Raises LoginError for a CR or LF by itself."""
+        """Remove the bytes of the message that have arrived from `ahead`, and return them. Raises LoginError for a CR
+        or LF by itself.
+        """
         at = (self._before + ahead).find(_END)
         size = len(ahead) if at < 0 else at + len(_END) - len(self._before)
         piece = bytes(ahead[:size])
@@ -460,7 +466,8 @@ class _Message:
         return piece
 
     def _check_lines(self, seen: bytes, *, is_over: bool) -> None:
-        """Raise LoginError for a CR or LF by itself.
+        """Raise LoginError if the bytes of the message have a CR or LF by itself. `is_over` is true at the end of the
+        message.
 
         `seen` begins with bytes that were checked before. A CR at the end of `seen` is accepted, because its LF can still
         follow.

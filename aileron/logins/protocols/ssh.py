@@ -54,7 +54,7 @@ MAX_STDERR: Final = 8 << 10
 _WINDOW: Final = 1 << 20
 """Maximum number of bytes that a server can send ahead of the reader: enough for a connection of 100 ms at 10 MB/s."""
 _GRACE_S: Final = 1.0
-"""Seconds to wait for the exit status, which follows the end of the output, and for the connection to close."""
+"""Seconds to wait for the exit status, which follows the end of a command's output, and for the connection to close."""
 _KEEPALIVE_S: Final = 15.0
 _MIN_RSA_BITS: Final = 2048
 _KEX: Final = (
@@ -131,13 +131,13 @@ class _Command(Unchanged):
 
 
 class _Client(asyncssh.SSHClient):
-    """The SSH client whose methods asyncssh calls during the login."""
+    """The callbacks of the SSH client, which asyncssh calls during the login."""
 
     def __init__(self, order: Order, pinned: asyncssh.SSHKey) -> None:
         self.pinned: Final = pinned
         self.has_seen_key = False
         self.other: asyncssh.SSHKey | None = None
-        """The server's key, if it differs from the pinned key."""
+        """The server's SSH key, if it differs from the pinned key; None if it does not."""
         self._key: asyncssh.SSHKey | None = None
         self._password: str | None = None
         if order.secret.lstrip().startswith(b"-----BEGIN"):
@@ -255,7 +255,7 @@ class _Session(asyncssh.SSHClientSession[bytes]):
 
 
 class _Near(asyncio.Protocol):
-    """The SSH thread's end of the socket pair to the relay: passes bytes from the connector into the channel."""
+    """The SSH thread's end of the socket pair to the relay: it passes bytes from the connector into the SSH channel."""
 
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None
@@ -312,7 +312,7 @@ class _Near(asyncio.Protocol):
             self._transport.resume_reading()
 
     def end(self) -> None:
-        """End the output. The connector gets the end of the stream after it has read all output."""
+        """End the command's output. The connector gets the end of the stream after it has read all output."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write_eof()
 
@@ -487,7 +487,7 @@ def _options(order: Order, client: _Client) -> asyncssh.SSHClientConnectionOptio
 
 
 def _kex() -> list[str]:
-    """Return the algorithms of _KEX that the installed version of OpenSSL supports."""
+    """Return the key exchange algorithms of _KEX that the installed version of OpenSSL supports."""
     known = {name.decode("ascii") for name in asyncssh.kex.get_kex_algs()}
     return [name for name in _KEX if name in known]
 
