@@ -34,9 +34,11 @@ from aileron.runs.parts import Parts
 __all__ = ["CarryOut"]
 
 _PREVIEW_S: Final = 8.0
-"""Seconds to wait for a preview: five for its step, which limits itself, and the start of a jail on a busy machine."""
+"""Maximum seconds to wait for a preview: five for its step, which has that limit itself, and the start of a jail on a
+busy machine.
+"""
 _RECORD_S: Final = 30.0
-"""Seconds to record an outcome while the task is being cancelled: enough for a full queue of a slow disk."""
+"""Maximum seconds to record the outcome of a run whose task is being cancelled: enough for a full queue of a slow disk."""
 _log = logging.getLogger(__name__)
 
 
@@ -46,7 +48,7 @@ class CarryOut:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._unrecorded: set[str] = set()
-        """Runs whose outcome was not recorded because of a full disk.
+        """Ids of the runs whose outcome was not recorded because of a full disk.
 
         At most the runs in progress are in this set, because no run starts on a full disk.
         """
@@ -54,7 +56,9 @@ class CarryOut:
     async def run(
         self, run_id: str, approved: ApprovedPlan, by: QueuedApproval | StandingGrant | None = None
     ) -> Outcome:
-        """Execute a run that is recorded as started; `by` is the decision or grant that admitted the run, and is spent first."""
+        """Execute a run that is recorded as started; `by` is the decision or grant that admitted the run, and is used
+        up first.
+        """
 
         async def work() -> Any:
             if by is not None:
@@ -92,7 +96,8 @@ class CarryOut:
     async def _conclude(
         self, run_id: str, work: Callable[[], Awaitable[Any]], recorded: Callable[[Outcome], Outcome]
     ) -> Outcome:
-        """Run `work`, record its outcome in the form that `recorded` returns, and return the complete outcome.
+        """Run `work`, which carries out a run. Record its outcome in the form that `recorded` returns, and return the
+        complete outcome.
 
         If the ledger has another outcome instead, return that one; if recording fails, return a failure that says so.
         """
@@ -115,7 +120,9 @@ class CarryOut:
         return outcome if written == said else written
 
     async def _record(self, run_id: str, outcome: Outcome, ms: int) -> Outcome:
-        """Record the outcome and return it as recorded; if recording fails, return a failure that says so."""
+        """Record the run's outcome, which took `ms` milliseconds, and return it as recorded; if recording fails, return
+        a failure that says so.
+        """
         try:
             with anyio.CancelScope(shield=True):
                 recorded = await self._parts.audit.finished(run_id, outcome, ms)
@@ -126,8 +133,8 @@ class CarryOut:
         return recorded  # not in the `with`, which may swallow an exception
 
     async def close_unrecorded(self) -> None:
-        """Close as `unknown` the runs whose outcome could not be recorded. Raises AileronError if this cannot be
-        recorded either.
+        """Record as `unknown` the outcome of each run whose outcome could not be recorded when it ended. Raises
+        AileronError if this cannot be recorded either.
         """
         for run_id in tuple(self._unrecorded):
             await self._parts.audit.interrupted(run_id)
@@ -158,7 +165,7 @@ def _as_it_is(outcome: Outcome) -> Outcome:
 
 
 def _without_words(outcome: Outcome) -> Outcome:
-    """Return the outcome with only the failure's class and boundary, no message of the connector.
+    """Return the outcome with only the failure's class and boundary, without any message of the connector.
 
     The message could quote content that only the person may see.
     """

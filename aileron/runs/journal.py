@@ -33,7 +33,9 @@ Note = Callable[[int | float, int | float | None, str | None], None]
 
 
 class LedgerJournal:
-    """The journal of one run. `note` receives a connector's progress reports, which are not recorded."""
+    """The journal of one run in the audit trail. `note` receives a connector's progress reports, which are not
+    recorded.
+    """
 
     def __init__(self, audit: Audit, run_id: str, note: Note | None = None) -> None:
         self._audit = audit
@@ -41,20 +43,22 @@ class LedgerJournal:
         self._note = note
 
     async def started(self, step: Step, attempt: int, layers: tuple[str, ...]) -> None:
-        """Record durably that a jail is about to receive its task."""
+        """Record durably that the jail for this attempt of the step is about to receive its task."""
         await self._audit.started(self._run_id, step, attempt + 1, layers)
 
     async def retried(self, step: Step, attempt: int, failure: Failure, delay_s: float) -> None:
-        """Record durably that an attempt failed in a way that may be transient."""
+        """Record durably that this attempt of the step failed in a way that may be transient, and that another follows
+        after `delay_s` seconds.
+        """
         await self._audit.retried(self._run_id, step, attempt + 1, failure, delay_s)
 
     def of_step(self, step: Step) -> _StepJournal:
-        """Return the journal of a step."""
+        """Return the journal with which egress records the requests of this step."""
         return _StepJournal(self._audit, self._run_id, step, self._note)
 
 
 class PreviewJournal(LedgerJournal):
-    """The journal of a preview.
+    """The journal of one preview in the audit trail.
 
     It records requests that leave, but no text of the connector, because that text may repeat content that the
     connector read.
@@ -67,7 +71,7 @@ class PreviewJournal(LedgerJournal):
         self.effects: Final[list[EffectsReport]] = []
 
     async def retried(self, step: Step, attempt: int, failure: Failure, delay_s: float) -> None:
-        """Record durably the class of a failed attempt, without its message."""
+        """Record durably the class of the failure of this attempt of the step, without its message."""
         said = Failure(failure_class=failure.failure_class, message="not recorded", boundary=failure.boundary)
         await super().retried(step, attempt, said, delay_s)
 
@@ -83,7 +87,7 @@ class SparesJournal:
         self._audit = audit
 
     async def acted_early(self, pin: ConnectorPin, what: Early, destination: str | None) -> None:
-        """Record durably that a spare was ended because it acted before its run."""
+        """Record durably that a spare was ended because it acted before it got a run (`what` says how)."""
         await self._audit.note(
             ConnectorActedEarly(
                 connector=pin.name, version=pin.version, hash=pin.hash, what=what, destination=destination
@@ -196,10 +200,10 @@ class _SilentJournal(_StepJournal):
         self._told = told
 
     async def effects(self, report: EffectsReport) -> None:
-        """Record the digest of the effects, and store the effects for the person."""
+        """Record the digest of the effects, and keep the effects to be shown to the person."""
         await super().effects(report)
         self._told.append(report)
 
     async def connector_event(self, event: str, fields: JSONObject) -> None:
-        """Record that an event occurred, without its contents."""
+        """Record that the connector reported an event, without the event's contents."""
         await super().connector_event("(a preview's)", {})

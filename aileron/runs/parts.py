@@ -23,7 +23,7 @@ __all__ = ["Parts"]
 
 
 class Parts(msgspec.Struct, frozen=True, kw_only=True):
-    """The shared objects of all runs of a daemon.
+    """The objects that all runs of a daemon share, such as the gate, the executor and the audit.
 
     `ask` queues a question about a file and returns the approval's id; `asked` is called for each question about a run;
     `look` reloads the settings if they changed. `tool_changed` is called with each failure of a run, handles

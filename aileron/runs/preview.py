@@ -33,7 +33,8 @@ class Previewed(NamedTuple):
 
 
 async def preview(approval_id: str, plan_digest: str | None, parts: Parts, carry_out: CarryOut) -> Previewed:
-    """Read the fields of the question's preview in a jail, with safe methods only, recorded as a separate run.
+    """Read the current state for the question with this approval id, in a jail and with safe methods only. Return it as
+    fields, or the problem that prevented it. The preview is recorded as a separate run.
 
     Raises AileronError: not_found; invalid_request if its action has no preview; busy at the question's maximum number of
     previews.

@@ -26,15 +26,19 @@ from aileron.model.visible import visible
 __all__ = ["MAX_AMOUNT", "MAX_MESSAGE", "PERIOD_S", "Board", "Reported"]
 
 PERIOD_S: Final = 0.1
-"""Seconds between two reports to one watcher: faster than a person reads, slow enough for a terminal and an agent's log."""
+"""Minimum seconds between two progress reports to one watcher: faster than a person reads, slow enough for a terminal
+and an agent's log.
+"""
 MAX_MESSAGE: Final = 200
-"""Maximum number of characters in a connector's message: one line of a terminal."""
+"""Maximum number of characters in the message of a connector's progress report: one line of a terminal."""
 MAX_AMOUNT: Final = 2**53
-"""Maximum of an amount: the largest integer that every JSON reader supports (RFC 8259 section 6)."""
+"""Maximum of the amounts in a progress report (done and total): the largest integer that every JSON reader supports
+(RFC 8259 section 6).
+"""
 
 
 class Reported:
-    """The latest report of one run. `number` counts the run's reports from 1; 0 means none yet."""
+    """The latest progress report of one run. `number` counts the run's reports from 1; 0 means that there is none yet."""
 
     def __init__(self) -> None:
         self.number = 0
@@ -43,7 +47,7 @@ class Reported:
         self._said: tuple[int | float, int | float | None, str | None] = (0, None, None)
 
     def note(self, done: int | float, total: int | float | None, message: str | None) -> None:
-        """Store a report of the connector.
+        """Store a progress report of the run's connector as the latest.
 
         A report whose `done` is not a usable number (_is_amount), such as NaN, is ignored. Cheap, as there may be many.
         """
@@ -57,7 +61,7 @@ class Reported:
             self.changed = None
 
     def latest(self) -> Progress | None:
-        """Return the latest report; None before the first report."""
+        """Return the latest progress report; None before the first report."""
         if not self.number:
             return None
         done, total, message = self._said
@@ -71,15 +75,15 @@ def _is_amount(value: int | float) -> bool:
 
 
 class Board:
-    """The reports of all runs in progress, one board for each daemon."""
+    """The latest progress reports of all runs in progress. Each daemon has one board."""
 
     def __init__(self) -> None:
         self._runs: dict[str, Reported] = {}
 
     @contextlib.contextmanager
     def on(self, run_id: str) -> Iterator[Reported]:
-        """Return a context manager that keeps a run's reports until the end of its block. The run and each watcher
-        enter a context of their own.
+        """Return a context manager that keeps a run's latest progress report until the end of its block. The run and
+        each watcher enter a context of their own.
         """
         reported = self._runs.setdefault(run_id, Reported())
         reported.holders += 1
@@ -91,12 +95,12 @@ class Board:
                 del self._runs[run_id]
 
     def latest(self, run_id: str) -> Progress | None:
-        """Return the latest report of a run; None before the first report, or if the run is not in progress."""
+        """Return the latest progress report of a run; None before the first report, or if the run is not in progress."""
         reported = self._runs.get(run_id)
         return None if reported is None else reported.latest()
 
     async def newer(self, run_id: str, seen: int) -> None:
-        """Wait at least PERIOD_S, and until a report has a higher number than `seen`.
+        """Wait at least PERIOD_S, and until the run's latest progress report has a higher number than `seen`.
 
         The caller must set a deadline, because this may never return.
         """

@@ -95,7 +95,7 @@ class Requests:
     async def _begin(
         self, plan: Plan, invocation: Invocation, announce: Callable[[str], None]
     ) -> Outcome | Pending | Running:
-        """Record the run, then execute it or ask a person.
+        """Record the run of a plan, then execute it or ask a person. Return its outcome or its state.
 
         Raises Repeated, without recording anything, if an earlier run of the plan may have taken effect.
         """
@@ -119,7 +119,7 @@ class Requests:
             return await self._carry_out.run(run_id, admitted.approved, by=admitted.grant)
 
     async def so_far(self, row: RunRow) -> Outcome | Pending | Running:
-        """Return the outcome or the current state of a recorded run."""
+        """Return the outcome of a recorded run that has ended, or its current state."""
         outcome = query.outcome_of(row)
         if outcome is not None:
             return outcome
@@ -133,7 +133,9 @@ class Requests:
         return Running(run_id=row.id)
 
     async def _with_question(self, error: AileronError) -> Failure:
-        """Return the error's failure. For a ConsentMissing, queue the question to the person and add its approval id."""
+        """Return the failure that the error reports. If the error is a ConsentMissing, also ask the person for that
+        consent, and add the approval id of the question to the failure.
+        """
         if not isinstance(error, ConsentMissing):
             return error.failure
         approval_id = await self._parts.ask(error.subject)

@@ -31,8 +31,8 @@ disk.
 
 
 class Held(AileronError):
-    """Error: an approved run is still held, so that a person can cancel it. The run starts at `until` (s since the
-    epoch).
+    """Error: an approved run does not start yet, because a person can still cancel it. The run starts at `until` (s
+    since the epoch).
     """
 
     def __init__(self, approval_id: str, until: float) -> None:
@@ -45,7 +45,8 @@ class Held(AileronError):
 
 
 async def resume(approval_id: str, announce: Callable[[str], None], parts: Parts, carry_out: CarryOut) -> Outcome:
-    """Execute the frozen plan that a person approved, at most once; call `announce` with the run id once the run has started.
+    """Execute the frozen plan that a person approved in the question with this approval id, at most once; call
+    `announce` with the run id once the run has started.
 
     If the plan can no longer run, for example because its action was disabled, its binding changed or its signature is not
     the approver's, the run fails and its decision is used up. Raises AileronError, and uses up nothing, if there is no usable
@@ -79,7 +80,7 @@ def _decided(approval_id: str, frozen: Frozen) -> QueuedApproval:
 
 
 def _check_held(approval_id: str, frozen: Frozen) -> None:
-    """Raise Held while an approved run can still be cancelled."""
+    """Raise Held if the hold in which a person can cancel this approved run is not over."""
     decision = frozen.decision
     if decision is None:
         return

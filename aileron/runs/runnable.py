@@ -48,7 +48,7 @@ _MENDED_BY_SETTINGS: Final = frozenset({Reason.PLAIN_HTTP.value, Reason.ADDRESS_
 
 
 class Actions(Protocol):
-    """The installed actions."""
+    """Interface of the installed actions."""
 
     def load_enabled(self, name: str) -> ActionFile:
         """Return the current action file. Raises AileronError (not_found, action_disabled, invalid_request)."""
@@ -67,19 +67,21 @@ class Actions(Protocol):
 
 
 class Connectors(Protocol):
-    """The installed connectors."""
+    """Interface of the installed connectors."""
 
     def manifest(self, pin: ConnectorPin) -> ConnectorManifest:
         """Return the verified manifest of the connector with exactly this pin."""
         ...
 
     def at_hand(self, pin: ConnectorPin) -> ConnectorManifest | None:
-        """Return the manifest from the cache if its files are known to be unchanged; otherwise None. No file is read."""
+        """Return the manifest from the cache if the connector's files are known to be unchanged; otherwise None. No
+        file is read.
+        """
         ...
 
 
 class Bindings(Protocol):
-    """The bound credentials by name, and checks whether a credential can be lent now."""
+    """Interface of the bindings: finds bound credentials, and checks whether one can be lent now."""
 
     @property
     def is_locked(self) -> bool:
@@ -91,7 +93,7 @@ class Bindings(Protocol):
         ...
 
     def check_unchanged(self, use: CredentialUse, since: float) -> None:
-        """Check that the binding is unchanged since `since` (s since the epoch).
+        """Raise AileronError if the binding that `use` names has changed since `since` (s since the epoch).
 
         Raises AileronError (binding_required, binding_failed).
         """
@@ -103,20 +105,22 @@ class Bindings(Protocol):
 
 
 class ConsentChecks(Protocol):
-    """Checks against the action files and settings that the person consented to."""
+    """Interface for checks of action files and settings against those that the person consented to."""
 
     def missing(self, action: ActionFile) -> ActionFileConsent | None:
         """Return the consent that this file needs before it runs, or None. Raises AileronError (vault_locked, hash_mismatch)."""
         ...
 
     def is_as_consented(self, action: ActionFile) -> bool:
-        """Return whether `missing` returns quickly, because the file is identical to one with consent, or the home has
-        no approver.
+        """Return whether `missing` returns quickly, because the file is identical to a file that the person consented
+        to, or the home has no approver.
         """
         ...
 
     def check_settings(self) -> None:
-        """Check the consent for the settings in force. Raises AileronError (consent_required, vault_locked, hash_mismatch)."""
+        """Check that the person consented to the settings in force. Raises AileronError (consent_required,
+        vault_locked, hash_mismatch).
+        """
         ...
 
     def why_not_in_force(self, destination: str) -> str | None:
@@ -127,7 +131,7 @@ class ConsentChecks(Protocol):
 
 
 class Tools(Protocol):
-    """The record of MCP tools that their servers changed, and of the changed tools that a person accepted."""
+    """Interface of the record of MCP tools that their servers changed, and of the changed tools that a person accepted."""
 
     def check(self, step: Step, action: str) -> None:
         """Raise AileronError(hash_mismatch) if the step's operation is suspended."""
@@ -139,7 +143,9 @@ class Tools(Protocol):
 
 
 class ConsentMissing(AileronError):
-    """An action's file is new or allows more than the person consented to; `subject` is the change to ask the person about."""
+    """Error: an action's file is new, or allows more than the person consented to; `subject` is the change to ask the
+    person about.
+    """
 
     def __init__(self, subject: ActionFileConsent) -> None:
         super().__init__(
@@ -171,7 +177,7 @@ class Runnable:
         self._settings = settings
 
     def resolve(self, invocation: Invocation) -> Plan:
-        """Return the plan for an invocation from the current files.
+        """Return the plan for an invocation, resolved with the current files of its action and connectors.
 
         Writes nothing. Raises AileronError if the invocation does not resolve.
         """
@@ -196,8 +202,8 @@ class Runnable:
         return plan
 
     def _selected(self, invocation: Invocation) -> ActionFile:
-        """Return the action if the caller can use it. Raises AileronError(not_found) otherwise, which does not show
-        whether the action exists.
+        """Return the invoked action's file if the caller can use the action. Raises AileronError(not_found) otherwise,
+        which does not reveal whether the action exists.
         """
         try:
             action = self._actions.load_enabled(invocation.action)
@@ -214,7 +220,7 @@ class Runnable:
         )
 
     def is_quick(self, invocation: Invocation) -> bool:
-        """Return whether resolving is quick enough for the event loop, without a thread.
+        """Return whether the invocation can be resolved quickly enough to do so on the event loop, without a thread.
 
         True if the arguments are small, and the files of the action and its connectors are known and unchanged.
         """
@@ -232,7 +238,8 @@ class Runnable:
         return manifest is not None and (manifest.credential is None or not self._bindings.is_locked)
 
     def _check_tools(self, plan: Plan) -> None:
-        """Check that no operation of the plan or its preview is suspended, and that each uses the tool accepted last.
+        """Check that no operation of the plan or its preview is suspended, and that each operation of an MCP server
+        uses the form of its tool that a person accepted last.
 
         A plan that was approved before a person accepted a changed tool uses the old tool, and must be requested again.
         """
@@ -269,8 +276,8 @@ class Runnable:
                 raise AileronError.of(self.with_setting(failure)) from None
 
     def with_setting(self, failure: Failure) -> Failure:
-        """Return the failure. If config.toml has an exception that would avoid the failure but is not in force, explain
-        that.
+        """Return the failure. If config.toml has an exception that would avoid it but is not in force, the failure's
+        message says why.
 
         The message is replaced by the reason why the exception is not in force.
         """
@@ -346,7 +353,8 @@ def _is_little(args: JSONObject) -> bool:
 
 
 def _check_exceptions(grant: Grant, settings: Settings) -> None:
-    """Check that config.toml still has each exception for plain or private hosts in a grant.
+    """Check that the settings still have each exception for hosts without TLS (plain) or with private addresses that a
+    grant uses.
 
     Raises AileronError(consent_required) otherwise.
     """

@@ -47,29 +47,35 @@ class Spine:
         return await self._requests.request(invocation, announce, is_wanted)
 
     async def resume(self, approval_id: str, announce: Callable[[str], None]) -> Outcome:
-        """Execute the plan that a person approved (resume.py)."""
+        """Execute the plan that a person approved in the question with this approval id (resume.py)."""
         return await resume.resume(approval_id, announce, self._parts, self._carry_out)
 
     async def preview(self, approval_id: str, plan_digest: str | None) -> Previewed:
-        """Read the preview of a question (preview.py)."""
+        """Read the current state for the question with this approval id (preview.py)."""
         return await preview.preview(approval_id, plan_digest, self._parts, self._carry_out)
 
     async def close_unrecorded(self) -> None:
-        """Close as `unknown` the runs whose outcome could not be recorded. Raises AileronError while they still cannot be."""
+        """Close as `unknown` the runs whose outcome could not be recorded. Raises AileronError if they still cannot be
+        recorded.
+        """
         await self._carry_out.close_unrecorded()
 
     async def so_far(self, run_id: str) -> Outcome | Pending | Running:
-        """Return the outcome or the current state of a run. Raises AileronError(not_found) if the run does not exist."""
+        """Return the outcome of a run that has ended, or its current state. Raises AileronError(not_found) if the run
+        does not exist.
+        """
         row = await self._parts.ledger.read(lambda snapshot: snapshot.run(run_id))
         if row is None:
             raise AileronError(FailureClass.NOT_FOUND, f"no run {run_id[:80]!r}")
         return await self._requests.so_far(row)
 
     async def approved(self) -> list[str]:
-        """Return the approvals of the runs that can start and have not started, the oldest first."""
+        """Return the approval ids of the approved runs that can start and have not started, the oldest first."""
         rows = await self._parts.ledger.read(lambda snapshot: snapshot.runs_in(RunStatus.APPROVED))
         return [row.approval for row in rows if row.approval is not None]
 
     async def party(self, approval_id: str) -> str:
-        """Return the party whose share the run of an approval counts against. Raises AileronError(not_found)."""
+        """Return the party (a session or a person) whose share the run of this approval counts against. Raises
+        AileronError(not_found).
+        """
         return await self._parts.audit.party(approval_id)
