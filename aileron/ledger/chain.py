@@ -47,13 +47,15 @@ __all__ = [
 ]
 
 NO_HASH: Final = bytes(32)
-"""Previous hash of the genesis row."""
+"""Hash that the genesis row has as its previous hash, because no row precedes it."""
 FILTERED: Final = ("type", "run", "session", "action", "connector", "class")
-"""Facts that have a column of their own, in column order."""
+"""Names of an event's facts that have a column of their own, in column order."""
 
 
 class Head(msgspec.Struct, frozen=True):
-    """The newest row. Stored outside the ledger, it proves that no row up to this one was removed or rewritten."""
+    """The head of the chain: the number and hash of the newest row. A head that is stored outside the ledger proves
+    that no row up to it was removed or rewritten.
+    """
 
     seq: int
     hash: bytes
@@ -71,7 +73,7 @@ class Head(msgspec.Struct, frozen=True):
 
 
 class StoredRow(msgspec.Struct, frozen=True):
-    """A row as stored and not verified: any field may have any value."""
+    """A row of an event as it is stored, not verified: any field may have any value."""
 
     seq: int
     at_us: Any
@@ -82,7 +84,7 @@ class StoredRow(msgspec.Struct, frozen=True):
 
 
 class StoredClaim(msgspec.Struct, frozen=True):
-    """An idempotency key as stored and not verified, with the session and the time of the run that it names."""
+    """An idempotency key as it is stored, not verified, with the session and the time of the run that has it."""
 
     session: Any
     key: Any
@@ -94,8 +96,8 @@ class StoredClaim(msgspec.Struct, frozen=True):
 
 
 def claim_digest(session: str, key: str, digest: str) -> str:
-    """Return the digest by which a run's record names its idempotency key. The digest hides the key, and no other key
-    has the same digest.
+    """Return the digest by which a run's record names its idempotency key. The digest covers the session, the key, and
+    the `digest` of the request; it hides the key.
     """
     return sha256_digest(canonical_json([session, key, digest]))
 
@@ -113,5 +115,5 @@ def link(previous: bytes, record: bytes) -> bytes:
 
 
 def columns_of(facts: JSONObject) -> tuple[Any, ...]:
-    """Return the facts that queries filter on, in the order of `FILTERED`; None for an absent fact."""
+    """Return the values of the facts that queries filter on, in the order of `FILTERED`; None for each absent fact."""
     return tuple(map(facts.get, FILTERED))

@@ -41,7 +41,7 @@ class Recorded(msgspec.Struct, Generic[E], frozen=True):
     problem: str | None = None
 
     def checked(self) -> E:
-        """Return the event for a caller that depends on all facts.
+        """Return the event, for a caller that depends on all its facts; raise an error if a fact is missing or invalid.
 
         Raises AileronError(hash_mismatch) if the event has a problem.
         """
@@ -64,7 +64,7 @@ def recorded(facts: JSONObject, kind: type[E]) -> Recorded[E]:
 
 
 def tag_of(kind: type[msgspec.Struct]) -> str:
-    """Return the name of this event type in records."""
+    """Return the name by which the ledger's records state this event type."""
     return str(kind.__struct_config__.tag)
 
 

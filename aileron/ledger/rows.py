@@ -35,11 +35,13 @@ __all__ = [
 ]
 
 ACTION_KIND: Final = ConsentKind.ACTION.value
-"""Kind of an approval for which a run waits; every other kind is a consent."""
+"""Kind of the questions for which a run waits; a question of any other kind is about a consent."""
 
 
 class ApprovalState(enum.StrEnum):
-    """The state of a question to a person. All but the first two are final; `redeemed` means that its only use is spent."""
+    """The state of a question to a person. All states but the first two are final; `redeemed` means that the approval
+    was used, which is possible only once.
+    """
 
     PENDING = "pending_approval"
     APPROVED = "approved"
@@ -55,7 +57,7 @@ class ApprovalState(enum.StrEnum):
 
 
 class RunRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A run.
+    """A run as the ledger stores it: its state, and its outcome if it has ended.
 
     `connector` is the connector of the step that started last; `outcome` is JSON of model/outcome.py, None until final.
     """
@@ -74,7 +76,8 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ApprovalRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A question to a person, bound to `digest`; `run` is the run that waits for it, if any.
+    """A question to a person, with its decision if there is one. It is bound to `digest`; `run` is the run that waits
+    for it, if any.
 
     The subject (for an action, the frozen plan) is read separately, since it can be large. `name` is the name of the action,
     or of the subject of a consent. After the decision, `digest` is the decided candidate.
@@ -92,9 +95,11 @@ class ApprovalRow(msgspec.Struct, frozen=True, kw_only=True):
     surface: str | None = None
     name: str | None = None
     asked: str | None = None
-    """Digest of the question, if another candidate was decided; None if `digest` is that of the question."""
+    """Digest that the question had when it was asked, if the decision was about another candidate; None if that is
+    `digest`.
+    """
     preview: str | None = None
-    """Digest of the preview that was shown with the decided candidate."""
+    """Digest of the preview that was shown with the candidate that the decision is about; None if no preview was shown."""
     key_id: str | None = None
     signed_at: str | None = None
     signature: str | None = None
@@ -108,7 +113,7 @@ class ApprovalRow(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def signed(self) -> Signature | None:
-        """Signature of the decision; None if the decision is not signed."""
+        """The signature of the decision, with its time and head; None if the decision is not signed."""
         if self.key_id is None or self.signed_at is None or self.signature is None:
             return None
         return Signature(
@@ -121,8 +126,8 @@ class ApprovalRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CandidateRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A digest that a decision can be about in place of the question's own: that of an edited plan, or of a plan
-    together with the displayed `preview`.
+    """A candidate: a digest that a decision can be about in place of the question's own digest. It is that of an edited
+    plan, or of a plan together with the displayed `preview`.
     """
 
     digest: str
@@ -140,7 +145,8 @@ class RoundRow(msgspec.Struct, frozen=True):
 
 
 class EventFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """A filter for events that meet all conditions; newest first unless `oldest_first`.
+    """A filter that selects the events which meet all its conditions. They are returned newest first unless
+    `oldest_first` is set.
 
     `since_us` is inclusive, `until_us` exclusive; `after` and `before` are exclusive row numbers, for paging and tailing.
     """

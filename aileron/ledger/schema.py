@@ -57,7 +57,7 @@ CREATE TABLE idempotency (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX idempotency_claimed ON idempotency (claimed_us);
 """
-"""Statements of the first schema."""
+"""SQL statements that create the tables of the first schema."""
 MIGRATIONS: Final = {
     # Joint indexes for pairs of conditions, so that a search need not read all rows of the commoner one. And the rows
     # made while the clock was behind: without them, times rise with row numbers, and an index finds a bound in time.
@@ -100,7 +100,7 @@ CREATE TABLE grant_uses (
     # To count the runs that a session requested without reading each.
     4: "CREATE INDEX runs_session ON runs (session, created_us);",
 }
-"""Statements that migrate each schema to its successor, in place and without rewriting the events."""
+"""SQL statements that migrate a ledger to each schema from the one before, in place and without rewriting the events."""
 _OBJECTS: Final = "SELECT type, name, sql FROM sqlite_master"
 
 
@@ -110,7 +110,9 @@ def script_of(version: int) -> str:
 
 
 def unexpected_objects(db: sqlite3.Connection, version: int) -> str | None:
-    """Return a sentence about an object that only the file or only its schema has; None if both have the same objects."""
+    """Return a sentence about a table or index that exists only in the file or only in its schema; None if both have
+    the same ones.
+    """
     found = {tuple(map(readable, row)) for row in db.execute(_OBJECTS)}
     expected = _expected_objects(version)
     for kind, name, _ in sorted(found - expected, key=str):

@@ -88,9 +88,9 @@ __all__ = [
 MAX_RECORD_BYTES: Final = 4 << 20
 """4 MiB: maximum size of a record. A run's arguments come in a request of at most 1 MiB, and JSON escapes can multiply it."""
 MAX_ROWS: Final = 1000
-"""Maximum number of events per page; a caller that needs more pages by row number."""
+"""Maximum number of events per page; a caller that needs more events requests further pages by row number."""
 MAX_PAGE_BYTES: Final = 8 << 20
-"""8 MiB: maximum size of the records in a page.
+"""8 MiB: maximum size of the records in a page of events.
 
 A thousand usual records have 1 MiB; a thousand of the largest must not be in memory at once.
 """
@@ -101,7 +101,8 @@ delay a status poll; two cores are enough for four.
 READ_DEADLINE_S: Final = 10.0
 """Seconds until a read is stopped: a search through a million events takes well under one."""
 _SOME: Final = 500
-"""Maximum number of rows counted to find the rarest of several conditions.
+"""Maximum number of rows that are counted for each of a filter's conditions, to find the condition that the fewest rows
+meet.
 
 Counting takes 20 µs, and avoids reading rows that do not match.
 """
@@ -113,13 +114,15 @@ WAL_PAGES: Final = 1000
 """Number of pages (4 KiB) in the write-ahead log before they are copied into the file: SQLite's default, 4 MiB."""
 
 _RECORD: Final = 2 + len(FILTERED)
-"""Index of the record among the columns of an event."""
+"""Index of the column `record` in a row of the table of events."""
 _HEAD: Final = "SELECT seq, hash FROM events ORDER BY seq DESC LIMIT 1"
 _LATEST: Final = "SELECT max(at_us) FROM events"
 _NEVER_US: Final = 2**62
-"""A time later than every other."""
+"""A time in microseconds that is later than every time in the ledger."""
 _PAIRS: Final = (("class", "action"), ("class", "connector"), ("action", "connector"))
-"""Pairs of columns with a joint index, in order of preference: a filter uses the first pair for which it has both conditions."""
+"""Pairs of columns of the table of events that have a joint index, in order of preference: a query uses the first pair
+for which its filter has both conditions.
+"""
 _IN_TIME: Final = "NOT EXISTS (SELECT 1 FROM set_back WHERE set_back.seq = events.seq)"
 _FIRST_SINCE: Final = (
     f"SELECT seq FROM events INDEXED BY events_at WHERE at_us >= ? AND {_IN_TIME} ORDER BY at_us, seq LIMIT 1"  # noqa: S608
@@ -153,14 +156,14 @@ T = TypeVar("T")
 
 
 class Snapshot(States):
-    """A consistent view for reading, even across several calls in one function. Only the ledger creates it."""
+    """A view of the ledger for reading, which stays the same for all calls of one function. Only the ledger creates it."""
 
     def head(self) -> Head:
-        """Return the newest event. Every ledger has at least the genesis row."""
+        """Return the number and hash of the newest event. Every ledger has at least the genesis row."""
         return Head(*self._db.execute(_HEAD).fetchone())
 
     def approved_before(self, action: str, before_run: str, limit: int) -> list[ApprovalRow]:
-        """Return at most `limit` used approvals of other runs of this action, the newest first.
+        """Return at most `limit` used approvals of runs of this action other than `before_run`, the newest first.
 
         If `before_run` itself was decided, return only approvals that were decided until then.
         """
@@ -189,7 +192,7 @@ class Snapshot(States):
         return [recorded(row.facts, kind) for row in self.events(of_kind)]
 
     def records(self, wanted: EventFilter) -> list[RecordRow]:
-        """Return one page of the events that match a filter, as chained: at most MAX_ROWS, and none after
+        """Return one page of the events that match a filter, with their hashes: at most MAX_ROWS, and none after
         MAX_PAGE_BYTES are reached.
 
         So a page can be shorter than `limit` before the end; only an empty page means the end.
@@ -205,8 +208,8 @@ class Snapshot(States):
         return page
 
     def _rarest(self, wanted: EventFilter) -> str | None:
-        """Return the column whose condition the fewest rows meet, estimated by counting at most _SOME rows for each;
-        None if no choice is needed.
+        """Return the column of the filter's condition that the fewest rows meet, estimated by counting at most _SOME
+        rows for each; None if no choice is needed.
         """
         given = {column: value for column, value in _equal(wanted).items() if value is not None}
         if len(given) < 2 or "run" in given or _index_of_two(given):
@@ -223,8 +226,8 @@ class Snapshot(States):
 
 
 class Transaction(States):
-    """The transaction of a group of functions, which read and write states one after the other. Only the ledger creates
-    a transaction.
+    """The transaction of a group of functions, which the writer runs one after the other and which read and write the
+    ledger. Only the ledger creates a transaction.
 
     Events are chained at once and written together in one statement when the group ends. A function's first write other
     than an event sets a savepoint, with which the function can be undone. A function that only appends events needs no
@@ -244,7 +247,7 @@ class Transaction(States):
         """Time of the running function in microseconds since the epoch, constant throughout that function."""
 
     def head(self) -> Head:
-        """Return the newest event, including events of this group."""
+        """Return the number and hash of the newest event, including events of this transaction."""
         return self._head
 
     def append(self, facts: JSONObject) -> int:
@@ -275,7 +278,7 @@ class Transaction(States):
         return seq
 
     def insert_run(self, row: RunRow) -> None:
-        """Insert a run, created now."""
+        """Insert a run with the current time as its time of creation."""
         self._write(
             "INSERT INTO runs VALUES (?,?,?,?,?,?,?,?,?,?,?)",
             (
@@ -293,8 +296,8 @@ class Transaction(States):
         connector: str | None = None,
         outcome: bytes | None = None,
     ) -> RunRow:
-        """Set a run's status, with `connector` and `outcome` if given, if its current status is in `expected`. Return
-        the updated run.
+        """Set a run's status to `new`, with `connector` and `outcome` if given, if its current status is in `expected`.
+        Return the updated run.
 
         Raises AileronError(not_found), or (already_decided) with `details.status` if its status is not in `expected`.
         """
@@ -309,7 +312,9 @@ class Transaction(States):
         raise _not_found("run", run_id) if found is None else already("run", run_id, found[0])
 
     def insert_approval(self, row: ApprovalRow, subject: bytes) -> None:
-        """Insert a question to a person, created now. `subject` is exactly the subject of the question."""
+        """Insert a question to a person with the current time as its time of creation. `subject` is exactly the subject
+        of the question.
+        """
         values = {
             **msgspec.structs.asdict(row),
             "state": row.state.value,
@@ -330,8 +335,8 @@ class Transaction(States):
         signed: Signature | None,
         expires_us: int,
     ) -> ApprovalRow:
-        """Decide an approval if it is still pending: now, about the question or candidate with this `digest`, and with
-        this signature.
+        """Store a person's decision of a question that is still pending, with the current time. `digest` is that of the
+        question or candidate that was decided. Return the updated approval.
 
         Return the updated approval.
 
@@ -352,8 +357,8 @@ class Transaction(States):
         raise self._lost_approval(approval_id)
 
     def insert_candidate(self, approval_id: str, candidate: CandidateRow, subject: bytes | None) -> None:
-        """Insert an additional digest that a decision on a question can be about, created now. `subject` is the frozen
-        plan if the candidate has its own.
+        """Insert a candidate: an additional digest that a decision on a question can be about. `subject` is its frozen
+        plan, or None if it has the plan of another digest.
         """
         self._write(
             "INSERT INTO candidates VALUES (?,?,?,?,?,?)",
@@ -361,18 +366,18 @@ class Transaction(States):
         )
 
     def insert_round(self, approval_id: str, number: int, question: str) -> None:
-        """Insert a person's question to the agent."""
+        """Insert a person's question to the agent about the run that waits for this approval."""
         self._write("INSERT INTO conversation VALUES (?,?,?,NULL)", (approval_id, number, question))
 
     def answer_round(self, approval_id: str, number: int, answer: str) -> None:
-        """Store the answer to the open question with that number."""
+        """Store the agent's answer to the person's question with this number, which must be open."""
         self._write(
             "UPDATE conversation SET answer = ? WHERE approval = ? AND number = ? AND answer IS NULL",
             (answer, approval_id, number),
         )
 
     def use_grant(self, grant_id: str, uses: int) -> int | None:
-        """Count one use of a grant that allows `uses` in all; return the use's number, from 1.
+        """Count one use of a standing grant that allows `uses` in all. Return the number of this use, from 1.
 
         Return None if no use is left, or the grant was revoked.
         """
@@ -384,7 +389,7 @@ class Transaction(States):
         return row[0] if row is not None else None
 
     def revoke_grant(self, grant_id: str) -> None:
-        """Revoke a grant, even if uses are left."""
+        """Record that a standing grant is revoked and allows no further use."""
         self._write(
             "INSERT INTO grant_uses VALUES (?, 0, ?) ON CONFLICT (id)"
             " DO UPDATE SET revoked_us = coalesce(revoked_us, excluded.revoked_us)",
@@ -392,7 +397,7 @@ class Transaction(States):
         )
 
     def newest(self, kind: type[E]) -> Recorded[E] | None:
-        """Return the newest event of a type, including events of this group."""
+        """Return the newest event of a type, including events of this transaction; None if there is none."""
         tag = tag_of(kind)
         for row in reversed(self._rows):
             if row[2] == tag:
@@ -400,7 +405,7 @@ class Transaction(States):
         return super().newest(kind)
 
     def all_of(self, kind: type[E], after: int) -> list[Recorded[E]]:
-        """Return every event of a type after row `after`, including events of this group, oldest first."""
+        """Return every event of a type after row `after`, including events of this transaction, oldest first."""
         tag = tag_of(kind)
         here = [msgspec.json.decode(row[_RECORD]) for row in self._rows if row[2] == tag and row[0] > after]
         return [*super().all_of(kind, after), *(recorded(facts, kind) for facts in here)]
@@ -414,8 +419,8 @@ class Transaction(States):
         reason: str | None = None,
         surface: str | None = None,
     ) -> ApprovalRow:
-        """Set an approval's state if its current state is in `expected`; `decided_us` is set only the first time.
-        Return the updated approval.
+        """Set an approval's state to `new` if its current state is in `expected`; `decided_us` is set only the first
+        time. Return the updated approval.
 
         Raises AileronError(not_found), or (already_decided) with `details.status` if its state is not in `expected`.
         """
@@ -433,8 +438,8 @@ class Transaction(States):
         return _not_found("approval", approval_id) if found is None else self.already(found)
 
     def claim(self, session: str, key: str, digest: str, run_id: str) -> str | None:
-        """Take an idempotency key for `run_id`, and return None. If another run already has the key, return that run's
-        id.
+        """Store that the run `run_id` has this idempotency key of the session, and return None. If another run already
+        has the key, store nothing and return that run's id.
 
         Deletes keys older than IDEMPOTENCY_KEPT_US.
 
@@ -512,7 +517,8 @@ class Ledger:
             raise
 
     async def commit(self, work: Callable[[Transaction], T]) -> T:
-        """Run `work` in the writer's thread, separately from other callers' work; return its result when it is on disk.
+        """Run `work`, which reads and writes the ledger, in the writer's thread, separately from other callers'
+        functions. Return its result when its writes are on disk.
 
         Raises the error of `work`, whose writes are then undone; raises AileronError(busy) if too many functions wait;
         AileronError(internal_error) if the disk is full or fails: nothing is written, and the caller must not continue.
@@ -526,7 +532,8 @@ class Ledger:
                 self._news = None
 
     def commit_later(self, work: Callable[[Transaction], object]) -> None:
-        """Run `work` before the next function that any caller commits, in the same commit; after 20 ms in any case.
+        """Run `work` before the next function that any caller commits, in the same commit; if there is none within 20
+        ms, run it then.
 
         No other work may depend on `work`.
 
@@ -549,19 +556,27 @@ class Ledger:
         return self._news
 
     def commit_now(self, work: Callable[[Transaction], T]) -> T:
-        """Run `work` and return its result when it is on disk, for a caller without an event loop. Blocks the thread."""
+        """Run `work` and return its result when its writes are on disk, for a caller without an event loop. Blocks the
+        thread.
+        """
         return self._writer.commit_now(work)
 
     async def read(self, look: Callable[[Snapshot], T]) -> T:
-        """Run `look` in a separate thread with one consistent view. Raises AileronError(busy) after READ_DEADLINE_S."""
+        """Run `look` in a separate thread with one consistent view of the ledger, and return its result. Raises
+        AileronError(busy) after READ_DEADLINE_S.
+        """
         return await self._readers.read(look)
 
     def read_now(self, look: Callable[[Snapshot], T]) -> T:
-        """Run `look` with one consistent view, for a caller without an event loop. Blocks the thread."""
+        """Run `look` with one consistent view of the ledger, and return its result, for a caller without an event loop.
+        Blocks the thread.
+        """
         return self._readers.read_now(look)
 
     def close(self) -> None:
-        """Finish all waiting work, then close. Later calls are refused. Blocks until the last flush. Idempotent."""
+        """Run all waiting functions, then close the ledger. Later calls are refused. Blocks until the last write is on
+        disk. Calling it again does nothing.
+        """
         self._readers.close()  # first: the last connection to close empties the write-ahead log, and must be able to write
         self._writer.close()
 
@@ -721,7 +736,7 @@ class StoredLedger:
         self._is_immutable = is_immutable
 
     def is_stale(self) -> bool:
-        """Return whether a process began to write after the file was opened as having no writer, so that reads may be
+        """Return whether a process began to write after the file was opened when it had no writer, so that reads may be
         inconsistent.
         """
         return self._is_immutable and _has_log(self._path)
@@ -738,11 +753,11 @@ class StoredLedger:
                 )
 
     def outcome(self, run_id: str) -> bytes | None:
-        """Return the stored outcome of a run; None if there is none."""
+        """Return the stored outcome of a run; None if none is stored."""
         return self._one("SELECT outcome FROM runs WHERE id = ?", run_id)
 
     def subject(self, approval_id: str) -> bytes | None:
-        """Return the stored subject of an approval; None if there is none."""
+        """Return the stored subject of an approval; None if none is stored."""
         return self._one("SELECT subject FROM approvals WHERE id = ?", approval_id)
 
     def run(self, run_id: str) -> dict[str, object] | None:
@@ -755,17 +770,19 @@ class StoredLedger:
         return self._row(columns, "approvals", approval_id)
 
     def candidates(self, approval_id: str) -> list[dict[str, object]]:
-        """Return the additional digests that a decision on this question can be about, with their subjects, in the
-        order of insertion.
+        """Return the rows of the candidates, which are the additional digests that a decision on this question can be
+        about, with their subjects, in the order of insertion.
         """
         return self._belonging("digest, plan_digest, preview, made_us, subject", "candidates", "rowid", approval_id)
 
     def conversation(self, approval_id: str) -> list[dict[str, object]]:
-        """Return the questions to the agent about an approval, and the answers, in order."""
+        """Return the rows of the person's questions to the agent about an approval, with the agent's answers, in order."""
         return self._belonging("number, question, answer", "conversation", "number", approval_id)
 
     def grant_uses(self) -> Iterator[tuple[Any, Any, Any]]:
-        """Yield the id of every used or revoked grant, its number of uses, and the time of its revocation, if any."""
+        """Yield the id of every used or revoked standing grant, its number of uses, and the time of its revocation, if
+        any.
+        """
         if self._version < 3:
             return
         with _translated(self._path):
@@ -773,7 +790,7 @@ class StoredLedger:
                 yield readable(row[0]), row[1], row[2]
 
     def hash_of(self, seq: int) -> bytes | None:
-        """Return the stored hash of a row."""
+        """Return the stored hash of the event with this number; None if there is no such event."""
         with _translated(self._path):
             row = self._db.execute("SELECT hash FROM events WHERE seq = ?", (seq,)).fetchone()
         return None if row is None else _bytes(row[0])
@@ -787,7 +804,7 @@ class StoredLedger:
             return {name: self._db.execute(f"SELECT count(*) FROM {name}").fetchone()[0] for name in tables}  # noqa: S608
 
     def claims(self) -> Iterator[StoredClaim]:
-        """Yield every idempotency key."""
+        """Yield every stored idempotency key."""
         with _translated(self._path):
             for row in self._db.execute(
                 "SELECT i.session, i.key, i.digest, i.run, i.claimed_us, r.session, r.created_us"
@@ -859,7 +876,7 @@ def open_stored(path: Path) -> Iterator[StoredLedger]:
 
 
 def events_query(wanted: EventFilter, rarest: str | None = None) -> tuple[str, list[object]]:
-    """Return the SQL statement and its values for a filter.
+    """Return the SQL statement and its values that select a filter's events.
 
     The statement names one index, and checks all other conditions in the rows that the index returns, so that the query
     plan never depends on statistics. The index is the one for two of the conditions together, if there is one,
@@ -896,8 +913,8 @@ def _index_of_two(equal: Collection[str]) -> str | None:
 
 
 def _equal(wanted: EventFilter) -> dict[str, str | None]:
-    """Return a filter's value for each column with a separate index; None for a column that the filter does not
-    restrict.
+    """Return the value that a filter requires of each column that has an index of its own; None for a column that the
+    filter does not restrict.
     """
     return {
         "run": wanted.run,
@@ -928,7 +945,8 @@ def _connect(path: Path, *, query: str = "mode=rw") -> sqlite3.Connection:
 
 
 def _check_file(path: Path) -> None:
-    """Check that the file is regular, private and owned by this user; create it if it is missing. An existing file is not opened.
+    """Check that the ledger's file is a regular file that belongs to this user and that no other user can access;
+    create it if it is missing. An existing file is not opened.
 
     Closing any descriptor of a file drops all POSIX locks this process holds on it, those of SQLite included
     (https://www.sqlite.org/howtocorrupt.html, section 2.2).
@@ -957,7 +975,7 @@ def _sync_directory(path: Path) -> None:
 
 
 def _prepare(db: sqlite3.Connection, path: Path, home: Path, version: str, clock: Callable[[], int]) -> None:
-    """Create the schema and the genesis row, or check the existing ones."""
+    """Create the tables and the genesis row of a new ledger, or check those of an existing one and migrate it."""
     if not _is_empty(db):
         _check_format(db, path)  # before anything is written, the journal mode included
     if db.execute("PRAGMA journal_mode = WAL").fetchone()[0] != "wal":
@@ -1038,7 +1056,9 @@ def _translated(path: Path) -> Iterator[None]:
 
 
 def _failure_of(error: Exception, path: Path) -> Failure:
-    """Return the failure for a caller. Its `details.cause`, for programs, is the state of the machine or the file."""
+    """Return the failure that reports an error of the database to a caller. Its `details.cause`, for programs, names
+    the state of the machine or the file.
+    """
     if isinstance(error, UnicodeDecodeError):
         return _damaged(path, "it holds bytes that are no text").failure
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)

@@ -54,7 +54,7 @@ class States:
         return run_row(row) if row else None
 
     def runs_in(self, status: RunStatus) -> list[RunRow]:
-        """Return the runs with a status that is not final. Raises ValueError for a final status."""
+        """Return the runs that have this status, which must not be final. Raises ValueError for a final status."""
         if status.is_final:
             raise ValueError(f"runs are not listed by the final status {status}")
         rows = self._db.execute(
@@ -82,8 +82,8 @@ class States:
         return row[0] if row else None
 
     def open_approvals(self, *, due_us: int | None = None) -> list[ApprovalRow]:
-        """Return pending and approved questions, the first to expire first; with `due_us`, only those that have expired
-        by then.
+        """Return the questions that are pending, or approved and not yet used, the first to expire first; with
+        `due_us`, only those that have expired by then.
         """
         rows = self._db.execute(
             f"SELECT {APPROVAL_COLUMNS} FROM approvals WHERE state IN {OPEN} AND expires_us <= ? ORDER BY expires_us, id",  # noqa: S608 - constants
@@ -92,7 +92,7 @@ class States:
         return [approval_row(row) for row in rows]
 
     def first_expiry(self) -> int | None:
-        """Return the time at which the first open approval expires, in microseconds since the epoch; None if no
+        """Return the time at which the first of the open approvals expires, in microseconds since the epoch; None if no
         approval is open.
         """
         found = self._db.execute(f"SELECT min(expires_us) FROM approvals WHERE state IN {OPEN}")  # noqa: S608
@@ -119,7 +119,9 @@ class States:
         return approval_row(row) if row else None
 
     def candidates(self, approval_id: str) -> list[CandidateRow]:
-        """Return the additional digests that a decision on this question can be about, in the order of insertion."""
+        """Return the candidates, which are the additional digests that a decision on this question can be about, in the
+        order of insertion.
+        """
         rows = self._db.execute(
             "SELECT digest, plan_digest, preview, made_us FROM candidates WHERE approval = ? ORDER BY rowid",
             (approval_id,),
@@ -143,7 +145,7 @@ class States:
         return [RoundRow(*row) for row in rows]
 
     def grant_used(self, grant_id: str) -> int:
-        """Return the number of uses of a grant."""
+        """Return the number of times that a standing grant was used."""
         row = self._db.execute("SELECT used FROM grant_uses WHERE id = ?", (grant_id,)).fetchone()
         return row[0] if row else 0
 
@@ -155,7 +157,7 @@ class States:
         return row.state.status if run is None else run.status
 
     def already(self, row: ApprovalRow) -> AileronError:
-        """Return the error that the question was already decided, with the status that callers see."""
+        """Return the error that this question was already decided or has expired; it names the status that callers see."""
         return already("approval", row.id, self.status_of(row).value)
 
     def newest(self, kind: type[E]) -> Recorded[E] | None:
@@ -166,7 +168,7 @@ class States:
         return recorded(msgspec.json.decode(row[0]), kind) if row else None
 
     def first_of(self, kind: type[E], run_id: str) -> Recorded[E] | None:
-        """Return the first event of a type about a run, among events on disk; None if there is none."""
+        """Return the first event of a type about a run, considering only events on disk; None if there is none."""
         row = self._db.execute(
             "SELECT record FROM events INDEXED BY events_run WHERE run = ? AND type = ? ORDER BY seq LIMIT 1",
             (run_id, tag_of(kind)),
@@ -188,7 +190,7 @@ class States:
 
     def unsettled(self, plan_digest: str, now_us: int) -> str | None:
         """Return the id of the newest run of exactly this plan that sent something and ended as unknown within the last
-        24 hours.
+        24 hours; None if there is none.
 
         Returns None also if a run of the plan was requested after that, because its caller knew of the unknown run
         (audit/log.py). A run that sent nothing did nothing, because each request is recorded before it leaves.
@@ -239,7 +241,7 @@ def already(kind: str, name: str, status: str) -> AileronError:
 
 
 def run_row(row: tuple[Any, ...]) -> RunRow:
-    """Make a run from values of `RUN_COLUMNS`."""
+    """Return the run in a database row with the columns `RUN_COLUMNS`."""
     (run_id, action, session, scope, status, plan_digest, approval, connector, created_us, changed_us, outcome) = row
     return RunRow(
         id=run_id,
@@ -257,6 +259,6 @@ def run_row(row: tuple[Any, ...]) -> RunRow:
 
 
 def approval_row(row: tuple[Any, ...]) -> ApprovalRow:
-    """Make an approval from values of `APPROVAL_COLUMNS`."""
+    """Return the approval in a database row with the columns `APPROVAL_COLUMNS`."""
     values = dict(zip(_APPROVAL_NAMES, row, strict=True))
     return ApprovalRow(**{**values, "state": ApprovalState(values["state"])})

@@ -42,28 +42,30 @@ if TYPE_CHECKING:
 __all__ = ["GroupFailed", "GroupStore", "GroupWriter"]
 
 MAX_GROUP: Final = 256
-"""Maximum number of queued functions that are written in one group; functions of `commit_later` that run before the
-last one are added. Beyond about a hundred the flush no longer dominates, and the first function in the queue should not
-wait.
+"""Maximum number of queued functions that are written in one group; functions of `commit_later` that are to run before
+the last of them are added. Beyond about a hundred functions the flush to disk no longer takes most of the time, and the
+first function in the queue should not wait.
 """
 MAX_WAITING: Final = 4096
 """Maximum number of functions in the queue: 16 groups, about 0.1 s of work; a longer queue means that the disk has stopped."""
 MAX_LATER: Final = 256
 """Maximum number of functions of `commit_later` that wait for another function to be queued: as many as a group has."""
 LATER_S: Final = 0.02
-"""Maximum seconds that a function of `commit_later` waits for another function. A connector that got a response
-continues or ends in a fraction of this time.
+"""Maximum seconds that a function of `commit_later` waits for another function. A connector that got a response usually
+causes another function in a fraction of this time.
 """
 COMMIT_DEADLINE_S: Final = 30.0
-"""Seconds to wait for a commit: a flush takes milliseconds, and a disk that needs longer than this is not responding."""
+"""Maximum seconds to wait until a function's writes are on disk: a flush takes milliseconds, and a disk that needs
+longer than this is not responding.
+"""
 
 Tx = TypeVar("Tx")
 T = TypeVar("T")
 
 
 class GroupFailed(Exception):
-    """Error: a group of functions could not be written, and none of its writes remain. `failure` is reported to the
-    caller of each function.
+    """Error: the writes of a group of functions could not be made durable, and none of them remains. `failure` is
+    reported to the caller of each function.
     """
 
     def __init__(self, failure: Failure) -> None:
@@ -75,26 +77,27 @@ class GroupStore(Protocol[Tx]):
     """The database interface that the writer needs. Only the writer's thread calls it."""
 
     def begin(self) -> Tx:
-        """Begin a group. Raises GroupFailed if that is not possible."""
+        """Begin the transaction of a group of functions. Raises GroupFailed if that is not possible."""
 
     def attempt(self, transaction: Tx, work: Callable[[Tx], T]) -> T:
-        """Run `work` inside the group; if it raises, undo only its writes and raise the error again.
+        """Run `work` in the open transaction and return its result; if it raises, undo only its writes and raise the
+        error again.
 
         Raises GroupFailed if the group is lost.
         """
 
     def commit(self, transaction: Tx) -> None:
-        """Make the group durable. Raises GroupFailed if that is not possible."""
+        """Make the writes of the open transaction durable. Raises GroupFailed if that is not possible."""
 
     def rollback(self) -> None:
-        """Roll back the open group, if any. Never raises."""
+        """Roll back the open transaction, if any. Never raises."""
 
     def close(self) -> None:
-        """Close the database."""
+        """Close the store's database."""
 
 
 class _Job:
-    """A function in the queue, and the destination of its result."""
+    """A function in the writer's queue, and where to deliver its result."""
 
     __slots__ = ("done", "error", "future", "loop", "value", "work")
 
@@ -113,7 +116,9 @@ class _Job:
 
 
 class GroupWriter(Generic[Tx]):
-    """The writer's thread, and the store that only this thread uses. The owner must `close` it."""
+    """The queue of functions that write, the thread that runs them, and the store that only this thread uses. The owner
+    must `close` the writer.
+    """
 
     def __init__(self, store: GroupStore[Tx]) -> None:
         self._store = store
@@ -128,7 +133,8 @@ class GroupWriter(Generic[Tx]):
         self._thread.start()
 
     async def commit(self, work: Callable[[Tx], T]) -> T:
-        """Run `work` in the writer's thread and return its result once it is durable; raise what `work` raised.
+        """Run `work` in the writer's thread and return its result once its writes are durable; raise what `work`
+        raised.
 
         Raises AileronError(busy) if the queue is full, AileronError(internal_error) if the result could not be written.
         """
@@ -148,7 +154,8 @@ class GroupWriter(Generic[Tx]):
         return result
 
     def commit_later(self, work: Callable[[Tx], object]) -> None:
-        """Queue `work` to run before the next queued function, in the same group; after LATER_S in any case.
+        """Queue `work` to run before the next queued function, in the same group; if there is none within LATER_S, run
+        it then.
 
         No caller waits for the result: if it could not be written, the next caller gets the error. Raises AileronError as
         `commit`.
@@ -166,7 +173,9 @@ class GroupWriter(Generic[Tx]):
                 asyncio.get_running_loop().call_later(LATER_S, self._no_company)
 
     def commit_now(self, work: Callable[[Tx], T]) -> T:
-        """Run `work` and return its result once it is durable, for a caller without an event loop. Blocks the thread."""
+        """Run `work` and return its result once its writes are durable, for a caller without an event loop. Blocks the
+        thread.
+        """
         job = _Job(work)
         job.done = threading.Event()
         self._enqueue(job)
@@ -176,7 +185,9 @@ class GroupWriter(Generic[Tx]):
         return result
 
     def close(self) -> None:
-        """Finish the queue, then close the store. Blocks until that is done, at most COMMIT_DEADLINE_S. Idempotent."""
+        """Run all queued functions, then close the store. Blocks until that is done, at most COMMIT_DEADLINE_S. Calling
+        it again does nothing.
+        """
         with self._lock:
             if not self._closed:
                 self._closed = True
