@@ -1,4 +1,5 @@
-"""Vault generations on record, to detect that the vault file was replaced by an older complete one.
+"""The generations of the vault according to the record, to detect that the vault file was replaced by an older copy of
+itself.
 
 The vault's seal detects every change but one: replacement by an older complete file. So the vault's id and generation
 are recorded after each change, and whenever the vault is opened. Runs in the daemon when the vault is opened. The
@@ -36,19 +37,21 @@ _FIRM: Final[tuple[type[_Checked], ...]] = (VaultCreated, VaultUnlocked, VaultCh
 
 
 class VaultCheckpoint(msgspec.Struct, frozen=True):
-    """A vault's id, and the lowest generation that it can have."""
+    """A vault's id, and the lowest generation (number of writes) that the vault can have according to the record."""
 
     vault: str
     generation: int
 
     def allows(self, vault: str, generation: int) -> bool:
-        """Return whether an opened vault of this id and generation matches the checkpoint."""
+        """Return whether an opened vault with this id and generation is the checkpoint's vault, and no older copy of
+        it.
+        """
         return self.vault == vault and self.generation <= generation
 
 
 async def vault_checkpoints(ledger: Ledger) -> tuple[VaultCheckpoint, ...]:
     """Return the checkpoints of the vaults that this home can have: the recorded vault, and a copy that may be
-    replacing it. Empty if none is on record.
+    replacing it. Empty if no vault is on record.
     """
     return await ledger.read(_marks)
 

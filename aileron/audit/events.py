@@ -125,7 +125,7 @@ __all__ = [
 
 
 class _Event(msgspec.Struct, frozen=True, tag_field="type", omit_defaults=True):
-    """Base of all events. Specifies only how events are encoded."""
+    """Base class of all events. It specifies only how events are encoded."""
 
 
 # The ledger itself
@@ -176,11 +176,12 @@ class RunRequested(_Event, frozen=True, kw_only=True, tag="run.requested"):
     plan_digest: str
     """`sha256:…` of the complete plan, which a person approves."""
     args: JSONObject
-    """The complete arguments."""
+    """The complete arguments of the invocation."""
     steps: list[PlannedStep]
     claim: str | None = None
-    """`sha256:…` of session, idempotency key and request. The ledger adds this digest; it stores the key itself beside the
-    chain."""
+    """`sha256:…` of session, idempotency key and request. The ledger adds this digest to the event, and stores the key
+    itself outside the chain.
+    """
     again: str | None = None
     """Id of an earlier run of the same plan with an unknown outcome, which the caller knowingly repeats."""
     party: str | None = None
@@ -191,7 +192,7 @@ class RunRefused(_Event, frozen=True, kw_only=True, tag="run.refused"):
     """A requested action did not resolve to a plan. Nothing else is recorded about the request, and nothing was done."""
 
     run: str
-    """The request's own id, which is the audit id of the response."""
+    """The request's own id, which the caller gets as the audit id."""
     session: str
     scope: Scope
     action: str
@@ -245,7 +246,7 @@ class RunFinished(_Event, frozen=True, kw_only=True, tag="run.finished"):
     details: JSONMembers | None = None
     """The failure's details; `{"omitted": reason}` if they could not be recorded."""
     ms: int | None = None
-    """Milliseconds from start to outcome; absent if nothing ran."""
+    """Milliseconds from the start of the run to its outcome; absent if nothing ran."""
     outcome_digest: str
     """`sha256:…` of the stored outcome, which contains the result."""
 
@@ -268,7 +269,7 @@ class RunUnknown(_Event, frozen=True, kw_only=True, tag="run.unknown"):
 
 
 class EgressSending(_Event, frozen=True, kw_only=True, tag="egress.sending"):
-    """A request passed every check, and is about to be sent.
+    """A request passed every check of egress, and is about to be sent.
 
     On disk before its first byte leaves; if `egress.finished` is missing, its outcome is unknown.
     """
@@ -282,13 +283,13 @@ class EgressSending(_Event, frozen=True, kw_only=True, tag="egress.sending"):
     host: str
     port: int
     path: str
-    """Path without the query."""
+    """Path of the request's URL, without the query."""
     credential: str | None = None
     """Name of the binding whose secret is added, KIND/SERVICE/IDENTITY."""
 
 
 class EgressFinished(_Event, frozen=True, kw_only=True, tag="egress.finished"):
-    """The request with this number ended."""
+    """The request with the number `request` in its step ended."""
 
     run: str
     step: str
@@ -297,19 +298,19 @@ class EgressFinished(_Event, frozen=True, kw_only=True, tag="egress.finished"):
     status: int | None = None
     """The HTTP status; absent if no response arrived."""
     bytes_up: int
-    """Bytes of the request's body."""
+    """Size of the request's body in bytes."""
     bytes_down: int
-    """Bytes of the response's body."""
+    """Size of the response's body in bytes."""
     ms: int
     address: str | None = None
-    """Address to which the request was connected."""
+    """IP address of the connection that carried the request; absent if there was none."""
     scrubbed: int = 0
     """Number of times that the response repeated the secret, which was then masked."""
     failure_class: FailureClass | None = msgspec.field(default=None, name="class")
 
 
 class EgressDenied(_Event, frozen=True, kw_only=True, tag="egress.denied"):
-    """A rule refused a request.
+    """A rule of egress refused a request of a connector.
 
     No part of the request left, unless it has an `egress.sending`; on disk before the invocation ends.
     """
@@ -320,7 +321,7 @@ class EgressDenied(_Event, frozen=True, kw_only=True, tag="egress.denied"):
     request: int
     """The number that the request would have had in its step; 0 for a system call."""
     method: str
-    """The method as the connector wrote it, at most 32 characters."""
+    """The request's method as the connector wrote it, at most 32 characters."""
     destination: str
     """`HOST:PORT`, or the corresponding part of an invalid URL; hostile text, at most 300 characters."""
     reason: str
@@ -339,28 +340,28 @@ class EgressEnvelope(_Event, frozen=True, kw_only=True, tag="egress.envelope"):
     request: int
     """Number of the login among the requests of its step."""
     sender: str
-    """Sender as the server accepted it."""
+    """Sender of the mail message, as the server accepted it."""
     recipients: tuple[str, ...]
-    """Recipients as the server accepted them: hostile text."""
+    """Recipients of the mail message, as the server accepted them: hostile text."""
     size: int | None = None
-    """Number of bytes that the connector announced; absent if the connector announced none."""
+    """Size of the message in bytes that the connector announced; absent if the connector announced none."""
 
 
 class EgressSubmitted(_Event, frozen=True, kw_only=True, tag="egress.submitted"):
-    """The mail server responded to the login's most recent message."""
+    """The mail server responded to the mail message that the login sent last."""
 
     run: str
     step: str
     connector: str
     request: int
     size: int
-    """Size of the message in bytes."""
+    """Size of the mail message in bytes."""
     code: int
-    """Code of the response; 200 to 299 mean that the server has accepted the message."""
+    """Code of the server's response; 200 to 299 mean that the server has accepted the message."""
 
 
 class EgressEffects(_Event, frozen=True, kw_only=True, tag="egress.effects"):
-    """The changes of a database transaction.
+    """The changes that a database transaction would make were computed, before it is committed or rolled back.
 
     A preview's changes are rolled back. A run's changes are those that a person saw in the preview, and are committed next.
     """
@@ -392,41 +393,43 @@ class ApprovalRequested(_Event, frozen=True, kw_only=True, tag="approval.request
 
     approval: str
     kind: str
-    """Kind of the subject; `action` for a run."""
+    """Kind of the question's subject; `action` for a run."""
     digest: str
     expires_at_us: int
     name: str | None = None
-    """Name of the action, or of a consent's subject."""
+    """Name of the action, or of the subject of a consent."""
     run: str | None = None
 
 
 class ApprovalEdited(_Event, frozen=True, kw_only=True, tag="approval.edited"):
-    """A person changed the arguments, which gives another plan that they can approve in place of the requested plan."""
+    """A person changed the arguments, which made another plan, which they can approve in place of the requested plan."""
 
     approval: str
     digest: str
-    """Digest of the new plan."""
+    """Digest of the new plan, which has the changed arguments."""
     args: JSONObject
-    """The complete arguments."""
+    """The complete arguments of the new plan."""
     run: str | None = None
 
 
 class ApprovalPreviewed(_Event, frozen=True, kw_only=True, tag="approval.previewed"):
-    """The current state was read for the person who decides. Only the digest of the displayed state is stored."""
+    """The current state that an action would change was read for the person who decides. Only the digest of the
+    displayed state is stored.
+    """
 
     approval: str
     plan_digest: str
     """Digest of the plan for which the state was read."""
     run: str
-    """Audit id of the read operation itself."""
+    """Audit id of the run that read the state."""
     digest: str | None = None
-    """Digest of the plan and the preview together, which can now be decided; absent if the preview failed."""
+    """Digest of the plan and the preview together, which a decision can now be about; absent if the preview failed."""
     preview: str | None = None
     """Digest of the displayed preview."""
     effects: str | None = None
     """Digest of the changes that were displayed and rolled back, for an operation that is limited to the displayed changes."""
     fields: str | None = None
-    """Digest of the displayed lines; `preview` covers these and `effects`. Absent if there are no effects."""
+    """Digest of the displayed fields; `preview` covers these and `effects`. Absent if no effects were displayed."""
     failure_class: FailureClass | None = msgspec.field(default=None, name="class")
 
 
@@ -435,14 +438,14 @@ class ApprovalAsked(_Event, frozen=True, kw_only=True, tag="approval.asked"):
 
     approval: str
     number: int
-    """Number of the question, from 1."""
+    """Number of the question among those about this run, from 1."""
     text: str
     run: str | None = None
     session: str | None = None
 
 
 class ApprovalAnswered(_Event, frozen=True, kw_only=True, tag="approval.answered"):
-    """The agent answered the person's question with this number. The answer is hostile text."""
+    """The agent answered the person's question with the number `number`. The answer is hostile text."""
 
     approval: str
     number: int
@@ -471,7 +474,7 @@ class ApprovalDecided(_Event, frozen=True, kw_only=True, tag="approval.decided")
     signature: str | None = None
     """Signature of the decision: base64, docs/reference/signed-decisions.md."""
     head: str | None = None
-    """The newest row when the person decided (`SEQ:HASH`), which is signed too."""
+    """The newest row of the ledger when the person decided (`SEQ:HASH`), which is signed together with the decision."""
     head_signature: str | None = None
     preview: str | None = None
     """Digest of the preview that the person was shown with the plan."""
@@ -497,7 +500,7 @@ RefusedReason = Literal[
 
 
 class ApprovalRefused(_Event, frozen=True, kw_only=True, tag="approval.refused"):
-    """An attempt to decide was refused. Nothing changed."""
+    """An attempt to decide a question, or another attempt that `decision` names, was refused. Nothing changed."""
 
     decision: RefusedTry
     """The attempt: to `approve` or `deny`; to read a `preview`; to `appoint` another approver; to `unlock` the page, or to use
@@ -513,11 +516,11 @@ class ApprovalRefused(_Event, frozen=True, kw_only=True, tag="approval.refused")
     """Id of the key that the caller named."""
     count: int = 1
     since_us: int | None = None
-    """Time of the first attempt, if this row counts several."""
+    """Time of the first of the attempts in microseconds since the epoch, if this row counts several."""
 
 
 class ApprovalRedeemed(_Event, frozen=True, kw_only=True, tag="approval.redeemed"):
-    """The decision was used. A decision can be used only once."""
+    """An approval was used. An approval can be used only once."""
 
     approval: str
     digest: str
@@ -525,7 +528,7 @@ class ApprovalRedeemed(_Event, frozen=True, kw_only=True, tag="approval.redeemed
 
 
 class ApprovalExpired(_Event, frozen=True, kw_only=True, tag="approval.expired"):
-    """The question expired before a person decided, or before the decision was used."""
+    """A question expired before a person decided it, or before the approval was used."""
 
     approval: str
     was: Literal["pending_approval", "approved"]
@@ -533,7 +536,7 @@ class ApprovalExpired(_Event, frozen=True, kw_only=True, tag="approval.expired")
 
 
 class ApprovalCancelled(_Event, frozen=True, kw_only=True, tag="approval.cancelled"):
-    """The question, or an approval that was not used yet, was withdrawn."""
+    """A question that was not decided yet, or an approval that was not used yet, was withdrawn."""
 
     approval: str
     surface: str
@@ -546,24 +549,26 @@ class ApprovalCancelled(_Event, frozen=True, kw_only=True, tag="approval.cancell
 
 
 class ApproverSet(_Event, frozen=True, kw_only=True, tag="approver.set"):
-    """Decisions are signed with this key from now on."""
+    """An approver was set: decisions are signed with this key from now on."""
 
     key_id: str
     public_key: str
-    """The key: 32 bytes in hex, Ed25519."""
+    """The approver's public key: 32 bytes in hex, Ed25519."""
     inventory: str
-    """Digest of the inventory of everything that existed in the home then and was approved with this key."""
+    """Digest of the inventory of everything that existed in the home at that time and that the person approved with
+    this key.
+    """
     signed_at: str
     signature: str
-    """Signature over the statement by the new key: base64."""
+    """Signature of the approver's statement, made with the new key: base64."""
     replaces: str | None = None
     """Id of the former key, which signed decisions before."""
     old_signature: str | None = None
-    """Signature over the statement by the former key: base64."""
+    """Signature of the approver's statement, made with the former key: base64; absent for the first approver."""
 
 
 class PasskeyAdded(_Event, frozen=True, kw_only=True, tag="passkey.added"):
-    """Decisions can also be signed with this passkey from now on."""
+    """A passkey was enrolled: decisions can also be signed with it from now on."""
 
     passkey: str
     """Id of the passkey in its decisions: `webauthn:…`."""
@@ -580,7 +585,7 @@ class PasskeyAdded(_Event, frozen=True, kw_only=True, tag="passkey.added"):
 
 
 class PasskeyRemoved(_Event, frozen=True, kw_only=True, tag="passkey.removed"):
-    """This passkey can no longer decide."""
+    """A passkey was removed: decisions can no longer be signed with it."""
 
     passkey: str
     reason: Literal["revoked", "vault"]
@@ -588,7 +593,7 @@ class PasskeyRemoved(_Event, frozen=True, kw_only=True, tag="passkey.removed"):
 
 
 class ConsentAgreed(_Event, frozen=True, kw_only=True, tag="consent.agreed"):
-    """A person's consent is now in force under this name."""
+    """A person's consent to the subject of this kind and name is now in force."""
 
     kind: str
     name: str
@@ -598,7 +603,7 @@ class ConsentAgreed(_Event, frozen=True, kw_only=True, tag="consent.agreed"):
 
 
 class ConsentEnded(_Event, frozen=True, kw_only=True, tag="consent.ended"):
-    """The consent under this name is no longer in force."""
+    """The consent to the subject of this kind and name is no longer in force."""
 
     kind: str
     name: str
@@ -606,19 +611,19 @@ class ConsentEnded(_Event, frozen=True, kw_only=True, tag="consent.ended"):
 
 
 class GrantUsed(_Event, frozen=True, kw_only=True, tag="grant.used"):
-    """A standing grant admitted a run that otherwise needed approval."""
+    """A standing grant admitted a run that would otherwise have needed a person's approval."""
 
     grant: str
     """Id of the question with which the person approved the grant."""
     run: str
     use: int
-    """Number of this use, from 1."""
+    """Number of this use among all uses of the grant, from 1."""
     of: int
     """Maximum number of uses of the grant."""
 
 
 class GrantRevoked(_Event, frozen=True, kw_only=True, tag="grant.revoked"):
-    """A grant was revoked and admits no further runs."""
+    """A standing grant was revoked and admits no further runs."""
 
     grant: str
 
@@ -631,11 +636,11 @@ class CallerRefused(_Event, frozen=True, kw_only=True, tag="caller.refused"):
     route: str
     """The route, at most 200 characters; `cell.sock` for a caller that is not a process of an open cell."""
     session: str
-    """Session of the last refused request."""
+    """Session of the last of the refused requests."""
     count: int
     """Number of refused requests since the last record of such requests."""
     since_us: int
-    """Time of the first counted request."""
+    """Time of the first of the counted requests."""
 
 
 # Sessions
@@ -654,7 +659,7 @@ class SessionStarted(_Event, frozen=True, kw_only=True, tag="session.started"):
     pid: int | None = None
     """Id of the process whose end ends the session; absent if no process does."""
     pid_started: float | None = None
-    """Start of that process, in seconds since the epoch, because process ids are reused."""
+    """Start time of the process `pid`, in seconds since the epoch, because process ids are reused."""
     party: str | None = None
     """Party whose share the session's runs and questions count against: the session that started it, or `by hand`.
     If absent: the session itself if it has a process, otherwise `by hand`.
@@ -668,9 +673,11 @@ class SessionStarted(_Event, frozen=True, kw_only=True, tag="session.started"):
     cell_hosts: tuple[str, ...] | None = None
     """Patterns of the hosts that the session's agent can reach from its cell; absent if the agent is in no cell."""
     cell_asks: bool = False
-    """True if a person is asked about other hosts; absent if other hosts are refused."""
+    """True if a person is asked when the agent requests a host that is not in `cell_hosts`; absent if such hosts are
+    refused.
+    """
     pid_ticks: int | None = None
-    """Start of the cell's process, in clock ticks since the machine started."""
+    """Start time of the cell's process, in clock ticks since the machine started."""
     inject_digest: str | None = None
     """`sha256:…` of the secret name in the session's paths at the gateway; absent if no tools are injected into its requests to
     models."""
@@ -681,7 +688,7 @@ class SessionEnded(_Event, frozen=True, kw_only=True, tag="session.ended"):
 
     session: str
     reason: str
-    """Cause of the end: `ended`, `expired`, `process gone`."""
+    """Reason why the session ended: `ended`, `expired`, `process gone`."""
     exit_code: int | None = None
 
 
@@ -689,7 +696,7 @@ class SessionEnded(_Event, frozen=True, kw_only=True, tag="session.ended"):
 
 
 class TunnelOpened(_Event, frozen=True, kw_only=True, tag="tunnel.opened"):
-    """A cell's agent is about to be connected to a host. On disk before the host receives a packet.
+    """A tunnel opens: an agent in a cell is about to be connected to a host. On disk before the host receives a packet.
 
     If `tunnel.closed` is missing, nobody knows how much was sent.
     """
@@ -705,7 +712,7 @@ class TunnelOpened(_Event, frozen=True, kw_only=True, tag="tunnel.opened"):
 
 
 class TunnelClosed(_Event, frozen=True, kw_only=True, tag="tunnel.closed"):
-    """A tunnel ended."""
+    """A tunnel of an agent in a cell ended."""
 
     session: str
     tunnel: str
@@ -714,39 +721,40 @@ class TunnelClosed(_Event, frozen=True, kw_only=True, tag="tunnel.closed"):
     address: str | None = None
     """Address to which the tunnel was connected; absent if no connection was made."""
     bytes_up: int
-    """Number of bytes from the agent to the host, counted as encrypted."""
+    """Number of bytes from the agent to the host, counted as they were encrypted by TLS."""
     bytes_down: int
     ms: int
     reason: str
-    """Cause of the end: `closed`, `idle`, `reset by client`, `reset by host`, `unreachable`, `session ended`, `stopping`, or the
-    name of the rule that ended it."""
+    """Reason why the tunnel ended: `closed`, `idle`, `reset by client`, `reset by host`, `unreachable`, `session
+    ended`, `stopping`, or the name of the rule that ended it.
+    """
 
 
 class TunnelRefused(_Event, frozen=True, kw_only=True, tag="tunnel.refused"):
-    """A cell's agent requested a host that it cannot reach. No packet was sent there."""
+    """An agent in a cell requested a host that it cannot reach. No packet was sent to the host."""
 
     session: str
     destination: str
     """`HOST:PORT`; `unknown` if the request could not be read."""
     reason: str
-    """The rule that refused (docs/reference/cell-egress.md), or a failure class."""
+    """The rule that refused the host (docs/reference/cell-egress.md), or a failure class."""
     count: int
-    """Number of attempts since the last record of such attempts."""
+    """Number of refused attempts with the same host and reason since the last record of them."""
     since_us: int
-    """Time of the first counted attempt."""
+    """Time of the first of the counted attempts."""
 
 
 # Tools in requests to models: docs/reference/injected-tools.md. No part of a body.
 
 
 class InjectionAdded(_Event, frozen=True, kw_only=True, tag="injection.added"):
-    """A session's requests to models carry these tools from now on."""
+    """Tools were injected: a session's requests to models contain these tools from now on."""
 
     session: str
     wire: str
     """API of the model that the requests use: `messages`, `chat`, `responses`."""
     tools: tuple[str, ...]
-    """Names of the tools as the model sees them; only the first 128."""
+    """Names of the injected tools as the model sees them; only the first 128."""
     count: int
 
 
@@ -778,24 +786,24 @@ class InjectionAnswered(_Event, frozen=True, kw_only=True, tag="injection.answer
     """State of the run as the model sees it; absent if the tool is not a run."""
     failure_class: str | None = msgspec.field(default=None, name="class")
     asked: str | None = None
-    """Id of the run, or of the question to a person, in the result."""
+    """Id, in the result, of the run or of the question to a person."""
 
 
 # Connectors, tools, keys and actions
 
 
 class ConnectorInstalled(_Event, frozen=True, kw_only=True, tag="connector.installed"):
-    """A connector with exactly these bytes was installed in the store."""
+    """A connector was installed in the store. Its bytes are exactly those with this pin."""
 
     connector: str
     version: str
     hash: str = msgspec.field(name="pin")
     source: str
-    """Origin of the bytes."""
+    """Origin of the connector's bytes, such as a file or a Hub."""
     signature: str
-    """Result of the signature check: `unsigned`, or the signer."""
+    """Result of the check of the connector's signature: `unsigned`, or the signer."""
     hosts: list[str] = []
-    """Hosts to which the connector may send."""
+    """Hosts to which the connector may send requests."""
     credential: str | None = None
     """Kind of credential that the connector uses."""
 
@@ -809,7 +817,9 @@ class ConnectorRemoved(_Event, frozen=True, kw_only=True, tag="connector.removed
 
 
 class ConnectorActedEarly(_Event, frozen=True, kw_only=True, tag="connector.acted_early"):
-    """A connector acted in a jail that was started ahead, before it received a task. The jail was ended without use."""
+    """A connector acted in a spare (a jail that was started in advance) before it received a task. The jail was ended
+    without use.
+    """
 
     connector: str
     version: str
@@ -837,33 +847,35 @@ class ToolSuspended(_Event, frozen=True, kw_only=True, tag="tool.suspended"):
     """Id of the run whose connector reported the change."""
     action: str
     how: Literal["changed", "gone", "untold"]
-    """`gone`: the server no longer has the tool.
+    """Kind of the change, as the connector reports it. `gone`: the server no longer has the tool.
 
     `untold`: the connector did not report the tool's current form, or that form cannot be shown to a person.
     """
     before: str | None = None
-    """Tool for which the connector was made, by the connector's account: a JSON object in canonical form."""
+    """Definition of the tool for which the connector was made, as the connector reports it: a JSON object in canonical
+    form.
+    """
     now: str | None = None
-    """Current form of the tool at the server, by the connector's account."""
+    """Current definition of the tool at the server, as the connector reports it."""
     digest: str | None = None
     """`sha256:…` of `now`."""
 
 
 class ToolResumed(_Event, frozen=True, kw_only=True, tag="tool.resumed"):
-    """Runs can use the operation again."""
+    """A suspended operation of a connector can be used by runs again."""
 
     connector: str
     version: str
     hash: str = msgspec.field(name="pin")
     op: str
     reason: Literal["accepted", "lifted", "removed"]
-    """`accepted`: in the server's current form; `lifted`: in the original or last accepted form; `removed`: with its
-    connector.
+    """Reason why the suspension ended: `accepted`: a person accepted the server's current tool; `lifted`: the server
+    has the original or last accepted tool again; `removed`: the connector was removed.
     """
     digest: str | None = None
-    """Digest of the accepted definition."""
+    """Digest of the tool's definition that a person accepted."""
     approval: str | None = None
-    """Id of the question with which a person accepted the definition."""
+    """Id of the question with which a person accepted the tool's definition."""
 
 
 class HostAsked(_Event, frozen=True, kw_only=True, tag="host.asked"):
@@ -876,7 +888,7 @@ class HostAsked(_Event, frozen=True, kw_only=True, tag="host.asked"):
     host: str
     port: int
     approval: str
-    """Id of the question."""
+    """Id of the question to the person."""
 
 
 class HostAllowed(_Event, frozen=True, kw_only=True, tag="host.allowed"):
@@ -892,9 +904,9 @@ class KeyTrusted(_Event, frozen=True, kw_only=True, tag="key.trusted"):
     """A publisher's key is trusted from now on."""
 
     authority: str
-    """`scheme://owner`, or `scheme://owner/repository`."""
+    """The publisher whose key it is: `scheme://owner`, or `scheme://owner/repository`."""
     key: str
-    """Fingerprint of the key."""
+    """Fingerprint of the publisher's key."""
     source: str
 
 
@@ -911,10 +923,10 @@ class ActionAdded(_Event, frozen=True, kw_only=True, tag="action.added"):
     action: str
     version: str
     digest: str
-    """`sha256:…` of the installed file."""
+    """`sha256:…` of the installed action file."""
     source: str | None = None
     published: str | None = None
-    """`sha256:…` of the published file, if the file was fetched."""
+    """`sha256:…` of the file as it was published, if the action was fetched from a publisher."""
 
 
 class FetchStarted(_Event, frozen=True, kw_only=True, tag="fetch.started"):
@@ -979,32 +991,34 @@ class BindingRevoked(_Event, frozen=True, kw_only=True, tag="binding.revoked"):
 
     binding: str
     at_provider: str | None = None
-    """Result of revoking the binding's tokens at their provider: `revoked`, `not offered`, `failed`."""
+    """Result of the attempt to revoke the binding's tokens at their provider: `revoked`, `not offered`, `failed`."""
 
 
 class BindingRenewing(_Event, frozen=True, kw_only=True, tag="binding.renewing"):
-    """The provider is about to be asked for another access token."""
+    """The provider of a binding is about to be asked for a new access token."""
 
     binding: str
     host: str
 
 
 class BindingRenewed(_Event, frozen=True, kw_only=True, tag="binding.renewed"):
-    """The provider issued a new access token, and the vault has stored it, or will at the next opportunity."""
+    """The provider of a binding issued a new access token, and the vault has stored it, or will at the next
+    opportunity.
+    """
 
     binding: str
 
 
 class BindingRenewalFailed(_Event, frozen=True, kw_only=True, tag="binding.renewal_failed"):
-    """The provider issued no new access token."""
+    """The renewal of a binding failed: its provider issued no new access token."""
 
     binding: str
     code: str
-    """The provider's error code, or `unreachable`, `unusable`."""
+    """The provider's error code, or `unreachable` or `unusable` for an error that Aileron found."""
 
 
 class SignInStarted(_Event, frozen=True, kw_only=True, tag="sign_in.started"):
-    """A person is about to sign in for a connector."""
+    """A person is about to sign in at a provider, for a connector."""
 
     sign_in: str
     connector: str
@@ -1012,11 +1026,11 @@ class SignInStarted(_Event, frozen=True, kw_only=True, tag="sign_in.started"):
     flow: str
     """Way to sign in: `browser` or `device`."""
     host: str
-    """Host of the provider's page."""
+    """Host of the provider's page on which the person signs in."""
 
 
 class SignInEnded(_Event, frozen=True, kw_only=True, tag="sign_in.ended"):
-    """A sign-in ended."""
+    """A person's sign-in at a provider succeeded, failed or was cancelled."""
 
     sign_in: str
     binding: str
@@ -1025,13 +1039,13 @@ class SignInEnded(_Event, frozen=True, kw_only=True, tag="sign_in.ended"):
     account: str | None = None
     """Account as the provider names it."""
     scopes: list[str] = []
-    """Scopes that were granted."""
+    """Scopes that the provider granted."""
     failure_class: FailureClass | None = msgspec.field(name="class", default=None)
 
 
 class SecretSet(_Event, frozen=True, kw_only=True, tag="secret.set"):
-    """A secret was stored under this name and replaced any earlier secret; with a `reference`, the secret's location
-    instead of its value.
+    """A secret was stored under this name and replaced any earlier secret; with a `reference`, the location of the
+    value was stored instead of the value.
     """
 
     name: str
@@ -1044,7 +1058,7 @@ class SecretFetching(_Event, frozen=True, kw_only=True, tag="secret.fetching"):
     name: str
     reference: str
     binding: str | None
-    """Binding for which a request needs the secret. None if a response must only be searched for the secret, or a
+    """Binding for which a request needs the secret. None if a response must only be searched for the secret, or if a
     person is about to approve its use.
     """
 
@@ -1082,7 +1096,9 @@ class VaultUnlocked(_Event, frozen=True, kw_only=True, tag="vault.unlocked"):
 
 
 class VaultChanged(_Event, frozen=True, kw_only=True, tag="vault.changed"):
-    """The vault was written, perhaps more than once. An older generation is no longer this home's vault."""
+    """The vault was written, perhaps more than once. A copy of the vault with a lower generation is now too old for
+    this home.
+    """
 
     vault: str
     generation: int
@@ -1106,7 +1122,9 @@ class VaultBackedUp(_Event, frozen=True, kw_only=True, tag="vault.backed_up"):
 
 
 class VaultRestoring(_Event, frozen=True, kw_only=True, tag="vault.restoring"):
-    """A copy is about to replace the vault. Until the next event that names a vault, either may be in place."""
+    """A copy of the vault, such as a backup, is about to replace the vault. Until the next event that names a vault,
+    either of them may be in place.
+    """
 
     vault: str
     generation: int
@@ -1115,13 +1133,13 @@ class VaultRestoring(_Event, frozen=True, kw_only=True, tag="vault.restoring"):
 
 
 class VaultRestored(_Event, frozen=True, kw_only=True, tag="vault.restored"):
-    """A copy replaced the vault."""
+    """A copy of the vault, such as a backup, has replaced the vault."""
 
     vault: str
     generation: int
     file: str
     aside: str | None = None
-    """File to which the replaced vault was moved."""
+    """File to which the vault that was replaced was moved."""
 
 
 class VaultUnlockFailed(_Event, frozen=True, kw_only=True, tag="vault.unlock_failed"):
@@ -1131,7 +1149,7 @@ class VaultUnlockFailed(_Event, frozen=True, kw_only=True, tag="vault.unlock_fai
 
 
 class VaultLocked(_Event, frozen=True, kw_only=True, tag="vault.locked"):
-    """The vault's key was wiped from memory."""
+    """The vault was locked: its key was wiped from memory."""
 
     reason: str
     """Reason why the vault was locked: `asked`, `stopping`, `idle`, `restored`."""
@@ -1146,7 +1164,7 @@ class PageUnlocked(_Event, frozen=True, kw_only=True, tag="page.unlocked"):
     page: str
     """Id of this unlocked page, which grants no access."""
     key_id: str
-    """Id of the key that is open for the page, or of the passkey that unlocked the page."""
+    """Id of the approver's key that is unlocked for the page, or of the passkey that unlocked the page."""
     pid: int
     """Id of the browser's process, to which the page is bound."""
     program: str
@@ -1154,7 +1172,7 @@ class PageUnlocked(_Event, frozen=True, kw_only=True, tag="page.unlocked"):
 
 
 class PageLocked(_Event, frozen=True, kw_only=True, tag="page.locked"):
-    """The page's key was wiped from memory."""
+    """The page was locked: the approver's key that was unlocked for it was wiped from memory."""
 
     page: str
     reason: str
@@ -1165,7 +1183,7 @@ class PageLocked(_Event, frozen=True, kw_only=True, tag="page.locked"):
 
 
 class SettingsChanged(_Event, frozen=True, kw_only=True, tag="settings.changed"):
-    """Other settings are about to take effect."""
+    """Changed settings of the daemon are about to take effect."""
 
     settings: list[str]
     """Names of the settings that change, such as `egress.allow`."""
@@ -1179,7 +1197,7 @@ class DaemonStarted(_Event, frozen=True, kw_only=True, tag="daemon.started"):
     version: str
     home: str
     layers: list[str]
-    """Isolation that every run will have."""
+    """Names of the layers of isolation that every run will have."""
     digest: str | None = None
     """Digest of the settings in force; None in a ledger from before 0.2.0."""
 
@@ -1276,10 +1294,12 @@ Event = (
     | Notice
 )
 EVENT_TYPES: Final[dict[str, type[_Event]]] = {str(kind.__struct_config__.tag): kind for kind in get_args(Event)}
-"""Every event type by its name."""
+"""Every event type, by the name that its records state."""
 
 
 def facts_of(event: Event) -> JSONObject:
-    """Return an event's fields as JSON values, with its name under `type`. The ledger hashes this form into its chain."""
+    """Return an event's fields as JSON values, with the name of its type under `type`. The ledger hashes this form into
+    its chain.
+    """
     facts: JSONObject = msgspec.to_builtins(event)
     return facts

@@ -1,5 +1,5 @@
-"""The stored subject of a question: frozen when the question is asked, and thawed unchanged for the review and for the
-run.
+"""The stored subject of a question: frozen (encoded) when the question is asked, and thawed (decoded) unchanged for the
+review and for the run.
 
 Pure. Trusts the digest, not the bytes: thawing fails unless the subject has exactly the digest of the question. The
 digest is computed from the stored JSON. So a plan from before a new field was added to plans still has the digest that
@@ -46,7 +46,8 @@ class StoredDecision(msgspec.Struct, frozen=True):
 
 
 class Frozen(msgspec.Struct, frozen=True):
-    """The stored plan of a run that waits: the decided plan, or the requested one. Times are in seconds since the epoch.
+    """The stored plan of a run that waits for a person: the plan that was decided, or the requested one. Times are in
+    seconds since the epoch.
 
     `digest` is that of the approval's row; with a preview it differs from the plan's. `asked_digest` is the digest of
     the requested plan.
@@ -59,7 +60,7 @@ class Frozen(msgspec.Struct, frozen=True):
     asked_digest: str
     decision: StoredDecision | None
     effects: SeenEffects | None = None
-    """Recorded changes that the decided preview showed."""
+    """Effects (changes) that the preview showed with which the plan was approved; None if it showed none."""
 
     @property
     def is_edited(self) -> bool:
@@ -68,8 +69,8 @@ class Frozen(msgspec.Struct, frozen=True):
 
 
 class Question(msgspec.Struct, frozen=True):
-    """A question that can be decided now. `candidates` has the digests that a decision can name; the question's own digest is the
-    first.
+    """A question to a person that can be decided now. `candidates` has the digests that a decision can name; the
+    question's own digest is the first.
     """
 
     row: ApprovalRow
@@ -77,7 +78,7 @@ class Question(msgspec.Struct, frozen=True):
 
     @property
     def digests(self) -> tuple[str, ...]:
-        """Digests that a decision can be about."""
+        """Digests that a decision of this question can name."""
         return tuple(candidate.digest for candidate in self.candidates)
 
     @property
@@ -87,7 +88,7 @@ class Question(msgspec.Struct, frozen=True):
 
 
 def decision_of(row: ApprovalRow) -> StoredDecision | None:
-    """Return the decision while it is in force; None for a question that is open, expired or withdrawn."""
+    """Return the decision of a question while it is in force; None for a question that is open, expired or withdrawn."""
     if row.decided_us is None or row.state not in _DECISIONS:
         return None
     return StoredDecision(
@@ -109,14 +110,16 @@ _DECISIONS: dict[ApprovalState, Literal["approve", "deny"]] = {
 
 
 def freeze(subject: Plan | JSONObject) -> tuple[bytes, str]:
-    """Return a subject as JSON, for `thaw` and `subject_of`, and its digest. Raises ValueError if it has no canonical form."""
+    """Return the subject of a question (a plan or a consent) as JSON to store, which `thaw` and `subject_of` can read,
+    and its digest. Raises ValueError if it has no canonical form.
+    """
     value = subject if isinstance(subject, dict) else subject.to_json()
     return msgspec.json.encode(value, order="sorted"), sha256_digest(canonical_json(value))
 
 
 def subject_of(stored: bytes, digest: str, approval_id: str) -> JSONObject:
-    """Return a subject that `freeze` stored, as JSON values. Raises AileronError(hash_mismatch) if it does not have this
-    digest.
+    """Return the subject in the stored bytes of a question, as JSON values. Raises AileronError(hash_mismatch) if the
+    subject does not have this digest.
     """
     try:
         value = msgspec.json.decode(stored, type=JSONObject)
@@ -141,7 +144,9 @@ def is_frozen(stored: bytes, digest: str) -> bool:
 
 
 def thaw(stored: bytes, digest: str, approval_id: str) -> Plan:
-    """Return the frozen plan. Raises AileronError(hash_mismatch) if the plan does not have this digest, or can no longer run."""
+    """Return the plan in the stored bytes of a question. Raises AileronError(hash_mismatch) if the plan does not have
+    this digest, or can no longer run.
+    """
     from aileron.model.plan import Plan
 
     value = subject_of(stored, digest, approval_id)

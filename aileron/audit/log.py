@@ -94,8 +94,9 @@ __all__ = ["MOVES", "Audit", "GrantSpent", "GrantUse", "KeyTaken", "Repeated"]
 MAX_KEY_CHARACTERS: Final = 255
 """Maximum number of characters in an idempotency key; UUIDs and hashes have at most 128."""
 REFUSALS_A_MINUTE: Final = 60
-"""Number of refused decisions per minute that are recorded one by one. A person with a wrong passphrase stays below this limit; a
-program that guesses does not."""
+"""Maximum number of refused decisions per minute that are recorded one by one. A person with a wrong passphrase stays
+below this limit; a program that guesses does not.
+"""
 
 
 _MAY_HAVE_HAPPENED: Final = (
@@ -105,14 +106,16 @@ _MAY_HAVE_HAPPENED: Final = (
 
 
 class GrantUse(msgspec.Struct, frozen=True):
-    """The standing grant that admits a run, and the grant's maximum number of uses."""
+    """Id of the standing grant that admits a run, and the grant's maximum number of uses."""
 
     id: str
     uses: int
 
 
 class GrantSpent(AileronError):
-    """The grant has no uses left, or was revoked a moment ago. Nothing was written; a person must be asked instead."""
+    """Error: the standing grant that was to admit a run has no uses left, or was revoked a moment ago. Nothing was
+    recorded; a person must be asked instead.
+    """
 
     def __init__(self, grant_id: str) -> None:
         super().__init__(
@@ -124,7 +127,7 @@ class GrantSpent(AileronError):
 
 
 class Repeated(AileronError):
-    """The plan ran before with an unknown outcome, so nothing was written.
+    """Error: the same plan ran before with an unknown outcome, so the run was not recorded.
 
     A caller that has checked the earlier run can repeat it by naming it in `again`.
     """
@@ -138,8 +141,8 @@ class Repeated(AileronError):
 
 
 class KeyTaken(AileronError):
-    """Error: another caller used the same idempotency key a moment ago, so nothing was written. `earlier` finds that caller's
-    run.
+    """Error: another caller used the same idempotency key a moment ago, so the run was not recorded. `earlier` finds
+    that caller's run.
     """
 
     def __init__(self, run_id: str) -> None:
@@ -152,8 +155,8 @@ class KeyTaken(AileronError):
 
 
 class Audit(Questions):
-    """The audit trail of one daemon, with methods to record every event in its ledger. Those about questions are in
-    questions.py.
+    """The audit trail of one daemon, with methods to record every event in its ledger. The methods for questions to a
+    person are in questions.py.
     """
 
     def __init__(self, ledger: Ledger) -> None:
@@ -161,11 +164,13 @@ class Audit(Questions):
         self._refused: Throttle[_RefusedKey] = Throttle(REFUSALS_A_MINUTE)
         self._callers: Throttle[tuple[str, str]] = Throttle(1)
         self._tunnels: dict[str, Throttle[tuple[str, str, str]]] = {}
-        """Limits for the records of refused hosts, by session, so that names that one session makes up do not use up
-        another session's limit.
+        """Limits for the number of records about refused hosts, by session, so that hosts that one session makes up do
+        not use up another session's limit.
         """
         self._begun: dict[str, tuple[str, int]] = {}
-        """Runs whose first start `requested` recorded, until `started` is called: at most as many as run at once."""
+        """Runs whose first step `requested` has recorded as started, until `started` is called for that step: at most
+        as many as run at the same time.
+        """
 
     # A run
 
@@ -264,7 +269,7 @@ class Audit(Questions):
         return row
 
     async def refused(self, invocation: Invocation, failure: Failure) -> str:
-        """Record a request that did not resolve, without further events; return its audit id."""
+        """Record a request that did not resolve to a plan, which has no other events; return its audit id."""
 
         def write(tx: Transaction) -> str:
             run_id = new_id("run", tx.now_us)
@@ -282,7 +287,9 @@ class Audit(Questions):
         return await self._ledger.commit(write)
 
     async def started(self, run_id: str, step: Step, attempt: int, layers: Sequence[str]) -> None:
-        """Record that a step is about to run in its attempt number `attempt`, from 1, behind these layers of isolation."""
+        """Record that a step is about to run in its attempt number `attempt`, from 1, with these layers of isolation in
+        force.
+        """
         if self._begun.pop(run_id, None) == (step.id, attempt):
             return
 
@@ -337,7 +344,7 @@ class Audit(Questions):
     # Steps of a run
 
     async def connector_event(self, run_id: str, step: Step, event: str, fields: JSONObject) -> None:
-        """Record a connector's own event.
+        """Record an event that a connector reports for the audit trail. Its text is hostile.
 
         Raises AileronError(connector_runtime_error) if the event has no canonical JSON form or is larger than MAX_DETAILS_BYTES.
         """
@@ -357,7 +364,8 @@ class Audit(Questions):
     async def approver_set(
         self, statement: ApproverStatement, signature: str, old_signature: str | None = None
     ) -> None:
-        """Record that decisions are signed with this key from now on. The caller has checked both signatures (base64).
+        """Record that decisions are signed from now on with the key in `statement`. The caller has checked both
+        signatures (base64).
 
         Raises AileronError(unauthorized) unless the statement replaces exactly the key that the ledger names, if any.
         """
@@ -384,16 +392,17 @@ class Audit(Questions):
         await self._ledger.commit(write)
 
     async def has_approver(self) -> bool:
-        """Return whether this ledger names a key that signs decisions."""
+        """Return whether this ledger names an approver's key, with which decisions must be signed."""
         return await self.approver_key() is not None
 
     async def approver_key(self) -> str | None:
-        """Return the id of the key that this ledger names last; None if the ledger names no key."""
+        """Return the id of the approver's key that this ledger names last; None if it names none."""
         known = await self._ledger.read(lambda snapshot: snapshot.newest(ApproverSet))
         return None if known is None else known.event.key_id
 
     async def passkey_added(self, passkey: Passkey) -> None:
-        """Record that this passkey can decide from now on. The caller has checked the approver's signature for the enrollment.
+        """Record that decisions can be signed with this passkey from now on. The caller has checked the approver's
+        signature for the enrollment.
 
         Writes nothing if the passkey is already on record.
         """
@@ -422,7 +431,9 @@ class Audit(Questions):
         await self._ledger.commit(write)
 
     async def passkey_removed(self, key_id: str, reason: Literal["revoked", "vault"]) -> None:
-        """Record that this passkey can no longer decide. Writes nothing if the passkey is not on record."""
+        """Record that decisions can no longer be signed with this passkey. Records nothing if the passkey is not on
+        record.
+        """
 
         def write(tx: Transaction) -> None:
             if key_id in passkeys_on_record(tx).in_force:
@@ -443,15 +454,15 @@ class Audit(Questions):
         return await self._ledger.read(hosts_on_record)
 
     async def agreed(self, kind: ConsentKind, name: str, digest: str, approval_id: str) -> None:
-        """Record that this consent is now in force under its name."""
+        """Record that a person's consent to the subject of this kind and name is now in force."""
         await self._append(ConsentAgreed(kind=kind.value, name=name, digest=digest, approval=approval_id))
 
     async def ended(self, kind: ConsentKind, name: str, reason: str) -> None:
-        """Record that the consent under this name is no longer in force, and the reason."""
+        """Record that the consent to the subject of this kind and name is no longer in force, and the reason."""
         await self._append(ConsentEnded(kind=kind.value, name=name, reason=reason))
 
     async def grant_revoked(self, grant_id: str) -> None:
-        """Record that a grant admits no further run. No further use of the grant is counted."""
+        """Record that a standing grant was revoked and admits no further run. No further use of the grant is counted."""
 
         def write(tx: Transaction) -> None:
             tx.revoke_grant(grant_id)
@@ -460,7 +471,7 @@ class Audit(Questions):
         await self._ledger.commit(write)
 
     async def grant_used(self, ids: Collection[str]) -> dict[str, int]:
-        """Return the number of uses of each of these grants."""
+        """Return the number of times that each of these standing grants was used, by id."""
         return await self._ledger.read(lambda snapshot: {name: snapshot.grant_used(name) for name in ids})
 
     # Refusals
@@ -473,8 +484,8 @@ class Audit(Questions):
         surface: str,
         key_id: str | None = None,
     ) -> None:
-        """Record that an attempt to decide was refused, and why. After REFUSALS_A_MINUTE records, further refusals
-        are only counted.
+        """Record that an attempt to decide a question, or another attempt that `decision` names, was refused, and why.
+        After REFUSALS_A_MINUTE records, further refusals are only counted.
 
         Counts each surface separately, because more callers can reach the page than the operator's socket.
         """
@@ -515,8 +526,8 @@ class Audit(Questions):
         await self._append_all(told)
 
     async def tell_refused(self, *, rest: bool = False) -> None:
-        """Record the counts of refusals that were not recorded one by one, for completed minutes; with `rest`, all of them. Call
-        this method each minute and at the end.
+        """Record the counts of refusals that were not recorded one by one, for minutes that are over; with `rest`, for
+        the current minute too. Call this method each minute and at the end.
         """
         now_us = self._ledger.now_us()
         decisions = self._refused.rest() if rest else self._refused.over(now_us)
@@ -530,8 +541,8 @@ class Audit(Questions):
         await self._append_all(told)
 
     def _take_tunnels(self, now_us: int | None) -> list[Tally[tuple[str, str, str]]]:
-        """Return and reset the counts of refused hosts for completed minutes, or all if `now_us` is None; forget sessions without
-        a count.
+        """Return and reset the counts of refused hosts for minutes that are over at `now_us`, or all counts if `now_us`
+        is None. Forget the sessions for which nothing is counted.
         """
         taken = [throttle.rest() if now_us is None else throttle.over(now_us) for throttle in self._tunnels.values()]
         self._tunnels = {session: throttle for session, throttle in self._tunnels.items() if not throttle.is_idle}
@@ -577,15 +588,16 @@ class Audit(Questions):
         return await self._append(event)
 
     def note_end(self, event: Notice | EgressEvent) -> None:
-        """Record the end of an activity whose start was noted. Nothing may depend on this record.
+        """Record the end of an activity whose start `note` recorded. The record is written later, so nothing may depend
+        on it.
 
         It is written to disk with the next record, after 20 ms at most.
         """
         self._later(event)
 
     async def is_noted(self, event: Notice, since: float) -> bool:
-        """Return whether an event with the facts of `event` is among the newest of its type since `since` (seconds since the
-        epoch).
+        """Return whether an event with the same facts as `event` was recorded since `since` (seconds since the epoch).
+        Only the newest events of its type are searched.
         """
         facts = facts_of(event)
         wanted = EventFilter(type=str(facts["type"]), since_us=int(since * 1_000_000), limit=MAX_ROWS)
@@ -593,7 +605,7 @@ class Audit(Questions):
         return any(facts.items() <= row.facts.items() for row in rows)
 
     async def daemon_started(self, version: str, layers: Sequence[str], settings_digest: str) -> None:
-        """Record that a daemon with this isolation and these settings serves this home."""
+        """Record that a daemon with these layers of isolation and these settings serves this home."""
         home = str(self._ledger.path.parent)
         await self.note(DaemonStarted(version=version, home=home, layers=list(layers), digest=settings_digest))
 
@@ -626,7 +638,8 @@ def _claim(tx: Transaction, invocation: Invocation, run_id: str) -> None:
 
 
 def _check_repeated(tx: Transaction, plan: Plan, digest: str, invocation: Invocation) -> None:
-    """Raise Repeated if the run could take effect twice; raise AileronError if `again` names no run that can be repeated.
+    """Raise Repeated if an earlier run of the same plan has an unknown outcome, so that the plan could take effect
+    twice; raise AileronError if `again` names no run that can be repeated.
 
     The caller does not matter: the effect is in the world, and an agent that was cut off sends its request again from a new
     session. A plan of only idempotent steps may be repeated.

@@ -77,15 +77,16 @@ MOVES: Final[dict[str, tuple[frozenset[RunStatus], frozenset[RunStatus]]]] = {
     "expire": (frozenset({_PENDING, _APPROVED}), frozenset({RunStatus.EXPIRED})),
     "cancel": (frozenset({_PENDING, _APPROVED}), frozenset({RunStatus.CANCELLED})),
 }
-"""The changes of a run's status, by name: the statuses in which each can begin, and the resulting status.
+"""The possible changes of a run's status (moves), by name: the statuses from which each can start, and the statuses in
+which it can end.
 
 `start` is also used for each later step of a running run.
 """
 
 
 def move(tx: Transaction, how: str, run_id: str, new: RunStatus, **changes: Any) -> RunRow:
-    """Change a run's status to `new` by the move `how`, if the run is in one of the move's starting statuses. Raises AileronError
-    as `Transaction.move_run` does.
+    """Change a run's status to `new` by the move `how` of MOVES, if the run is in one of the statuses from which that
+    move can start. Raises AileronError as `Transaction.move_run` does.
     """
     expected, reached = MOVES[how]
     assert new in reached
@@ -101,7 +102,9 @@ def end(
     stored: bytes,
     ms: int | None,
 ) -> None:
-    """End a run with this outcome, `ms` milliseconds after the run began."""
+    """End a run by the move `how`, with this status and stored outcome, `ms` milliseconds after the run began. Record
+    the event.
+    """
     row = move(tx, how, run_id, status, outcome=stored)
     ended = RunFinished(
         run=run_id,
@@ -120,7 +123,7 @@ def end(
 
 
 def end_unstarted(tx: Transaction, how: str, run_id: str, status: RunStatus, failure: Failure) -> None:
-    """End a run that never began, with the failure as its outcome."""
+    """End a run that was never started, with `failure` as its outcome."""
     end(tx, how, run_id, status, failure, storable(Failed(run_id=run_id, failure=failure))[1], None)
 
 
@@ -140,7 +143,7 @@ def lose(tx: Transaction, run_id: str, failure: Failure, stored: bytes, ms: int 
 
 
 def mark_interrupted(tx: Transaction, run_id: str, why: str) -> None:
-    """End an interrupted run as unknown, with the reason `why`."""
+    """End an interrupted run with the status `unknown`, and the reason `why` in its failure."""
     failure = Failure(
         failure_class=FailureClass.OUTCOME_UNKNOWN,
         message=f"{why}: it may have taken effect; check before you request it again",
@@ -180,8 +183,8 @@ def _with_bounded_message(outcome: Outcome) -> Outcome:
 
 
 def _replaced(outcome: Outcome, failure_class: FailureClass, problem: str, details: JSONMembers) -> Failed:
-    """Return a failure in place of an outcome that cannot be stored: the same failure with its details omitted, or, for a result,
-    a failure of `failure_class` with `details`.
+    """Return a failure in place of an outcome that cannot be stored: the same failure with its details omitted, or, in
+    place of a result, a failure of `failure_class` with `details`.
     """
     if isinstance(outcome, Failed):
         failure = msgspec.structs.replace(outcome.failure, details={"omitted": bounded(problem, MAX_NAME_CHARACTERS)})
@@ -196,13 +199,15 @@ def _replaced(outcome: Outcome, failure_class: FailureClass, problem: str, detai
 
 
 def recordable(details: JSONMembers) -> JSONMembers:
-    """Return `details`, or the reason why they cannot be recorded, under `omitted`."""
+    """Return a failure's `details`, or, if they cannot be recorded, only the reason why, under `omitted`."""
     problem = unfit(details)
     return details if problem is None else {"omitted": problem}
 
 
 def unfit(fields: JSONMembers) -> str | None:
-    """Return the reason why `fields` cannot be recorded; None if they can."""
+    """Return the reason why `fields`, the details of a failure or the fields of an event, cannot be recorded; None if
+    they can.
+    """
     try:
         size = len(canonical_json(fields))
     except ValueError as error:
@@ -211,5 +216,7 @@ def unfit(fields: JSONMembers) -> str | None:
 
 
 def bounded(text: str, characters: int) -> str:
-    """Return at most `characters` of text; lone surrogates, which UTF-8 cannot encode, are replaced."""
+    """Return at most the first `characters` characters of a text. Lone surrogates, which UTF-8 cannot encode, are
+    replaced.
+    """
     return text[:characters].encode("utf-8", "replace").decode("utf-8")

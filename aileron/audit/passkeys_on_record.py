@@ -1,5 +1,5 @@
-"""The passkeys that can decide according to the record: those enrolled since the newest approver was set, except
-revoked ones.
+"""The passkeys that can decide according to the record: those enrolled since the newest approver was set, except those
+that were revoked.
 
 Runs in the daemon, before a decision by a passkey is recorded: a passkey that is not on record yet would sign before
 its own enrollment, and nobody could verify it. This module only reads. A passkey that is not on record is refused; for

@@ -70,7 +70,7 @@ __all__ = [
 ]
 
 MAX_SHOWN: Final = 16_000
-"""Maximum number of events that are shown of one run, 48 MiB at most.
+"""Maximum number of events of one run that are returned, which have 48 MiB at most.
 
 A connector's output per step is limited, but steps can be many.
 """
@@ -92,7 +92,8 @@ too long), and whether a person edited the plan; it returns the entries with des
 
 
 async def events(ledger: Ledger, wanted: Mapping[str, str]) -> list[JSONObject]:
-    """Return a page of the events that match a filter in text (`event_filter`), newest first by default.
+    """Return a page of the events that match a filter whose values are text (see `event_filter`), newest first by
+    default.
 
     The form `facts` is for people and programs. The form `record` has the events as they are chained: `seq`, `record` (text),
     `previous` and `hash` (hex digits).
@@ -122,7 +123,7 @@ async def run_with_events(ledger: Ledger, audit_id: str) -> RecordOfRun:
 
 
 async def run_state(ledger: Ledger, run_id: str, session: str | None) -> RunState:
-    """Return the current state of a run.
+    """Return the current state of a run, with its outcome if it has ended.
 
     With a `session`, raises AileronError(not_found) for other sessions' runs; None permits all runs.
     """
@@ -137,8 +138,8 @@ async def run_state(ledger: Ledger, run_id: str, session: str | None) -> RunStat
 
 
 async def approval_result(ledger: Ledger, approval_id: str, session: str | None) -> RunState:
-    """Return the result of a question: the `run_state` of the run that waits for it, or the question's own status if no
-    run waits.
+    """Return the result of a question to a person: the `run_state` of the run that waits for it, or the question's own
+    status if no run waits.
 
     Raises AileronError(not_found) if there is no such question, or if a `session` is given that did not request the
     run.
@@ -199,7 +200,8 @@ async def recent_approvals(ledger: Ledger, limit: int, rows_of: Rows) -> list[Ap
 
 
 async def approval(ledger: Ledger, approval_id: str) -> Question:
-    """Return one question with the exact subject of its digest, and `head`, the newest row of the ledger.
+    """Return one question to a person with exactly the subject that its digest covers, and `head`, the newest row of
+    the ledger.
 
     The plan of a run is the decided plan, or else the requested plan; `asked_digest` is the digest of the requested
     plan if they differ. Raises AileronError(not_found), or (hash_mismatch) if a stored subject was altered.
@@ -222,7 +224,7 @@ async def approval(ledger: Ledger, approval_id: str) -> Question:
 
 
 def _midnight_us(now_us: int) -> int:
-    """Return the start of the current day in this machine's time zone, in µs."""
+    """Return the start of the current day in this machine's time zone, in microseconds since the epoch."""
     now = datetime.datetime.fromtimestamp(now_us / 1_000_000).astimezone()
     return int(now.replace(hour=0, minute=0, second=0, microsecond=0).timestamp() * 1_000_000)
 
@@ -233,7 +235,7 @@ def outcome_of(row: RunRow) -> Outcome | None:
 
 
 def event_filter(parameters: Mapping[str, str], now_us: int) -> EventFilter:
-    """Return a filter from text values of a query string or of options.
+    """Return the filter for events that these text values, from a query string or from options, describe.
 
     Names: run, session, type, action, connector, class; since, until (RFC 3339, or how long before `now_us`: 90s, 15m, 2h,
     7d, 1w); after, before (row numbers); limit (1 to MAX_ROWS); order (newest, oldest); form (facts, record; not a condition,
@@ -344,7 +346,7 @@ def _subject(snapshot: Snapshot, row: ApprovalRow, digest: str) -> JSONObject:
 
 
 def _listed(snapshot: Snapshot, rows: list[ApprovalRow], rows_of: Rows | None) -> list[ApprovalEntry]:
-    """Return questions as list entries, completed by `rows_of` if it is given."""
+    """Return the entries of a list of questions to a person, completed by `rows_of` if it is given."""
     entries = [_entry(snapshot, row) for row in rows]
     if rows_of is None:
         return entries
@@ -372,7 +374,7 @@ def _asked_back(snapshot: Snapshot, row: ApprovalRow) -> Literal["waiting", "ans
 
 
 class _Grouped(msgspec.Struct):
-    """The group of a stored consent, whose members a person approves all together."""
+    """The part of a stored consent that names its group: the consents that a person approves all together."""
 
     group: str | None = None
 
@@ -386,7 +388,7 @@ def _group(snapshot: Snapshot, row: ApprovalRow) -> str | UnsetType:
 
 
 class _OfSession(msgspec.Struct):
-    """The session of a stored consent."""
+    """The part of a stored consent that names its session."""
 
     session: str | None = None
 
@@ -436,7 +438,7 @@ def _asker(snapshot: Snapshot, session: str | None) -> tuple[str | None, str | N
 
 
 def _all_of(snapshot: Snapshot, run_id: str) -> tuple[list[EventRow], bool]:
-    """Return the events of one run, and whether it has more events than the limit."""
+    """Return the events of one run, and whether it has more events than MAX_SHOWN."""
     rows: list[EventRow] = []
     size = 0
     while len(rows) < MAX_SHOWN and size < MAX_SHOWN_BYTES:
@@ -450,7 +452,9 @@ def _all_of(snapshot: Snapshot, run_id: str) -> tuple[list[EventRow], bool]:
 
 
 def _readable(row: EventRow) -> JSONObject:
-    """Return the record for people and programs: number, time and type first, then its facts, then the hash."""
+    """Return an event's record as people and programs get it: number, time and type first, then its facts, then the
+    hash.
+    """
     facts = dict(row.facts)
     at = utc_of_us(checked_int(facts.pop("at_us")))
     shown: JSONObject = {"seq": row.seq, "at": at, "type": facts.pop("type")}

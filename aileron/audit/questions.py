@@ -97,10 +97,11 @@ _PLACES: Final = Places(MAX_OPEN_RUNS)
 MAX_CANDIDATES: Final = 16
 """Maximum number of digests that a decision about one question can name: some edits, each with a preview or two."""
 _MAX_PREVIEWED: Final = 1000
-"""Maximum number of `approval.previewed` events that are searched for a question's preview: the newest since the question began,
-of all questions."""
+"""Maximum number of `approval.previewed` events that are searched for the preview of a question: the newest of all
+questions since this question was asked.
+"""
 MAX_EDITS: Final = 7
-"""Maximum number of edits of a question.
+"""Maximum number of changed plans that a person can make for one question.
 
 Every caller on the operator's socket can make one, so half of the candidates stay reserved for previews.
 """
@@ -115,7 +116,7 @@ _OPEN_STATES: Final = (ApprovalState.PENDING, ApprovalState.APPROVED)
 
 
 class Settlement(NamedTuple):
-    """The new state of an approval, and an error for the caller.
+    """The result of an attempt to use or decide an approval: its new state, and the error for the caller, if any.
 
     `refusal` is returned and not raised, because an exception would undo the written state.
     """
@@ -131,13 +132,16 @@ class Questions:
         self._ledger = ledger
         self.watch = Watch()
         self._parties: dict[str, str] = {}
-        """Party of each run that waits for a person, from the record. Only the writer's thread uses this value."""
+        """Party (whose share is counted) of each run that waits for a person, as read from the record. Only the
+        writer's thread uses this.
+        """
 
     # Asking
 
     async def ask(self, name: str, subject: Subject, *, expires_at: float) -> tuple[ApprovalRow, bool]:
-        """Record that a person must consent to `subject`, which is called `name`, until `expires_at` (seconds since the
-        epoch). Return the question, and whether it is new.
+        """Record a question to a person: whether they consent to `subject`, which is called `name`. It expires at
+        `expires_at` (seconds since the epoch). Return the question, and True if it is new, or False if the same
+        question was already open.
 
         An open question about exactly this subject is returned instead of a second one. Raises AileronError(busy) if too many
         consents wait, (invalid_request) if the subject has no canonical form, or has more than MAX_SUBJECT_BYTES.
@@ -174,7 +178,8 @@ class Questions:
         return row, is_new
 
     async def consent(self, approval_id: str) -> tuple[ApprovalRow, Subject]:
-        """Return a consent and its subject as shown. The digest covers the stored bytes, not the values parsed from them.
+        """Return the question about a consent, and its subject as it is shown. The digest covers the stored bytes, not
+        the values parsed from them.
 
         Raises AileronError (not_found, hash_mismatch). Raises msgspec.ValidationError for a subject that only another version
         of Aileron knows.
@@ -185,9 +190,9 @@ class Questions:
         return row, msgspec.convert(subject_of(subject, row.digest, row.id), Subject)
 
     async def open_consents(self) -> list[tuple[ApprovalRow, Subject]]:
-        """Return the consents that wait, or that were given and not executed yet, with their subjects; the first to
-        expire first. Omits a consent that has expired, whose subject was altered, or that only another version of
-        Aileron knows.
+        """Return the questions about consents that wait for a person, or that a person approved and that were not
+        executed yet, with their subjects; the first to expire first. Omits a question that has expired, whose subject
+        was altered, or that only another version of Aileron knows.
         """
 
         def look(snapshot: Snapshot) -> list[tuple[ApprovalRow, bytes | None]]:
@@ -203,12 +208,14 @@ class Questions:
         return found
 
     async def approved_consents(self) -> list[str]:
-        """Return the ids of consents that a person gave and that were not executed yet, the first to expire first."""
+        """Return the approval ids of consents that a person approved and that were not executed yet, the first to
+        expire first.
+        """
         rows = await self._ledger.read(lambda look: look.open_approvals())
         return [row.id for row in rows if row.state is ApprovalState.APPROVED and row.kind != ACTION_KIND]
 
     async def waiting(self, kind: ConsentKind) -> frozenset[str]:
-        """Return the ids of the consents of this kind that wait for a person."""
+        """Return the approval ids of the questions about consents of this kind that wait for a person."""
         now_us = self._ledger.now_us()
         rows = await self._ledger.read(lambda look: look.open_approvals())
         return frozenset(
@@ -218,7 +225,7 @@ class Questions:
         )
 
     async def state_of(self, approval_id: str) -> tuple[ApprovalState, str | None]:
-        """Return the state of a question, and the reason given with its decision.
+        """Return the state of a question to a person, and the reason that they gave with their decision, or None.
 
         Raises AileronError(not_found) if there is none.
         """
@@ -229,7 +236,8 @@ class Questions:
         return (ApprovalState.EXPIRED if is_late else row.state), row.reason
 
     async def frozen(self, approval_id: str, plan_digest: str | None = None) -> Frozen:
-        """Return the plan that a run waits with: the decided plan, else the requested one, or an edit (`plan_digest`).
+        """Return the stored plan of the run that waits for this question: the edited plan with the digest `plan_digest`
+        if it is given, else the plan that was decided, else the requested one.
 
         Raises AileronError(not_found), (invalid_request) if `plan_digest` is not a plan of the question, or
         (hash_mismatch) if the stored plan is not the one that the approval is bound to, or was made by a version of
@@ -271,7 +279,7 @@ class Questions:
     # Candidates
 
     async def add_edit(self, approval_id: str, plan: Plan) -> None:
-        """Record that a person can approve `plan`, which has other arguments, in place of the requested plan.
+        """Record that a person can approve `plan`, which differs in its arguments, in place of the requested plan.
 
         Writes nothing if that plan can already be decided. Raises AileronError as `check_decidable`; busy beyond MAX_EDITS;
         invalid_request if the question is not about a run.
@@ -300,7 +308,8 @@ class Questions:
         failure_class: FailureClass | None = None,
         effects: SeenEffects | None = None,
     ) -> str | None:
-        """Record that a preview of one of the question's plans was read under the audit id `run_id`; return the new digest.
+        """Record that a preview of one of the question's plans was read under the audit id `run_id`; return the digest
+        of plan and preview together, which a decision can name.
 
         Without a `preview_digest`, record that the preview failed with `failure_class`, and return None. Raises AileronError as
         `check_decidable`; busy beyond MAX_CANDIDATES; invalid_request for a plan that is not one of the question's candidates.
@@ -350,7 +359,8 @@ class Questions:
         return await self._ledger.read(look)
 
     async def check_decidable(self, approval_id: str) -> Question:
-        """Return a question that waits, with the digests that a decision about it can name. Used to check a decision.
+        """Return a question that waits for a person, with the digests that a decision about it can name, so that a
+        decision can be checked.
 
         Writes nothing. Raises AileronError: not_found; approval_expired; already_decided with `details.status`.
         """
@@ -398,7 +408,7 @@ class Questions:
         await self._settle(write)
 
     async def put_answer(self, approval_id: str, text: str, session: str | None) -> None:
-        """Record the agent's answer, which is hostile text.
+        """Record the agent's answer to the person's question; it is hostile text.
 
         The caller makes sure that `session` is the one that requested the run.
 
@@ -435,7 +445,8 @@ class Questions:
         signed: Signature | None = None,
         hold_s: float = 0.0,
     ) -> ApprovalRow:
-        """Record a person's decision about the bytes of `digest`, at most once per question; return the updated approval.
+        """Record a person's decision about the plan or consent with this `digest`, at most once per question; return
+        the updated approval.
 
         `signed` is stored unchanged: the caller has checked it against the candidates of `check_decidable`. With `hold_s`, an
         approval can be used for a minute after the hold. Raises AileronError: not_found; approval_expired; already_decided with
@@ -482,7 +493,8 @@ class Questions:
         return await self._settle(write)
 
     async def redeem(self, approval_id: str, digest: str, now: float | None = None) -> None:
-        """Use an approval for `digest`, at most once; its run is `running` when this returns.
+        """Use the approval of the plan or consent with this `digest`, which is possible only once. The run that waited
+        for it has the status `running` when this returns.
 
         `now` is in seconds since the epoch.
 
@@ -505,7 +517,8 @@ class Questions:
         await self._settle(write)
 
     async def give_up(self, approval_id: str, failure: Failure) -> Failed:
-        """Record that an approved run or change will not begin, and why. The decision is used up. Return the outcome.
+        """Record that an approved run or change will not begin, and why. The decision is used up. Return the run's
+        outcome.
 
         Raises AileronError as `redeem`: only an approved question that was not used yet can be given up.
         """
@@ -543,14 +556,14 @@ class Questions:
         return await self._settle(write)
 
     async def expire_due(self) -> list[str]:
-        """Close every expired question; return the ids of the approvals."""
+        """Record as expired every question whose time is over, and return their approval ids."""
         expired = await self._ledger.commit(expire_due)
         for row in expired:
             self.watch.changed(row.run or row.id)
         return [row.id for row in expired]
 
     def _take_place(self, tx: Transaction, run_id: str, party: str) -> None:
-        """Reserve a place for one more waiting run of `party`. Raises AileronError(busy) if the party has none left.
+        """Count one more run of `party` that waits for a person. Raises AileronError(busy) if the party has too many.
 
         Runs in the writer's thread. The recorded request of a waiting run is read at most once. It is never read for a
         run that this daemon recorded, because that request may not be on disk yet.
@@ -608,7 +621,7 @@ def _approval(states: Transaction | Snapshot, approval_id: str) -> ApprovalRow:
 
 
 def insert_question(tx: Transaction, row: ApprovalRow, subject: bytes) -> None:
-    """Insert and record a pending question."""
+    """Store a pending question to a person with its subject, and record that it was asked."""
     tx.insert_approval(row, subject)
     requested = ApprovalRequested(
         approval=row.id, kind=row.kind, digest=row.digest, expires_at_us=row.expires_us, name=row.name, run=row.run
@@ -639,7 +652,7 @@ def _party_on_record(states: Transaction | Snapshot, run_id: str) -> str:
 
 
 def expire_due(tx: Transaction) -> list[ApprovalRow]:
-    """Close every expired question; return their former rows."""
+    """Record as expired every question whose time is over, and return the rows that they had before."""
     due = tx.open_approvals(due_us=tx.now_us)
     for row in due:
         _expire(tx, row)
@@ -647,7 +660,7 @@ def expire_due(tx: Transaction) -> list[ApprovalRow]:
 
 
 def _expire(tx: Transaction, row: ApprovalRow) -> AileronError:
-    """Close an expired open approval; return the error for the caller that wanted to use it.
+    """Record that an open approval has expired, and return the error for the caller that wanted to use it.
 
     The error is returned and not raised, because an error raised in a transaction undoes it, and the expiry must stay.
     """
@@ -663,8 +676,8 @@ def _expire(tx: Transaction, row: ApprovalRow) -> AileronError:
 
 
 def _waiting(tx: Transaction, approval_id: str) -> tuple[ApprovalRow, AileronError | None]:
-    """Return a question that waits; if it has expired, record that and return the error, too. Raise AileronError if it is no
-    longer open.
+    """Return a question that waits for a person, and None; or, if it has expired, record that, and return it with the
+    error to raise. Raise AileronError if the question is no longer open.
     """
     row = _approval(tx, approval_id)
     if row.state in _OPEN_STATES and row.expires_us <= tx.now_us:
@@ -677,7 +690,8 @@ def _waiting(tx: Transaction, approval_id: str) -> tuple[ApprovalRow, AileronErr
 
 
 def _usable(tx: Transaction, approval_id: str, now_us: int) -> tuple[ApprovalRow, AileronError | None]:
-    """Return an approval that can be used; if it has expired, record that and return the error, too.
+    """Return an approval that can be used, and None; or, if it has expired, record that, and return it with the error
+    to raise.
 
     Raises AileronError for every other state, except `pending` and `redeemed`, which `_use` refuses.
     """
@@ -702,7 +716,7 @@ def _use(tx: Transaction, row: ApprovalRow) -> None:
 def _add_candidate(
     tx: Transaction, row: ApprovalRow, digest: str, plan_digest: str, preview: str | None, subject: bytes | None
 ) -> bool:
-    """Add a digest that can be decided; return False if it was added before."""
+    """Add a candidate, a digest that a decision of the question can name; return False if it was added before."""
     known = candidates_of(tx, row)
     if any(candidate.digest == digest for candidate in known):
         return False
@@ -718,15 +732,15 @@ def _add_candidate(
 
 
 def _held_until(tx: Transaction, row: ApprovalRow, hold_s: float) -> int:
-    """Return the time at which an approval expires, in µs. If its run is held first, time is left to begin the run after the
-    hold.
+    """Return the time at which an approval expires, in microseconds since the epoch. If its run is first held for
+    `hold_s` seconds, this leaves time to begin the run after the hold.
     """
     return max(row.expires_us, tx.now_us + int(hold_s * 1_000_000) + _USE_US) if hold_s > 0 else row.expires_us
 
 
 def _check_signer(tx: Transaction, signed: Signature | None) -> None:
-    """Check that `signed` is by the approver or by a passkey on record, if the ledger names an approver, and that a
-    signed head is a row of this ledger.
+    """Check that `signed` is by the approver or by a passkey on record, if the ledger names an approver, and that the
+    head in it, if any, is a row of this ledger.
 
     The approver or the passkeys may have changed since the caller checked, and a passkey not yet on record would sign
     before its own enrollment.
@@ -779,8 +793,8 @@ def _decided(row: ApprovalRow, decision: Literal["approve", "deny"], moved_us: i
 
 
 def _asked_at(row: ApprovalRow) -> float:
-    """Return the time at which the question was asked, but no later than the time at which the decision was signed. The
-    row can be edited while no daemon runs; the signed time cannot.
+    """Return the time at which the question was asked, or the time at which the decision was signed if that is earlier.
+    The row can be edited while no daemon runs; the signed time cannot.
     """
     asked_at = row.created_us / 1_000_000
     try:
@@ -857,7 +871,7 @@ def _shown(text: str) -> str:
 
 
 def _maybe_effects(snapshot: Snapshot, row: ApprovalRow) -> SeenEffects | None:
-    """Return the effects in the decided preview; None if it has none."""
+    """Return the effects (changes) in the preview that the decision was about; None if it has none."""
     if row.preview is None:
         return None
     since = EventFilter(since_us=row.created_us, limit=_MAX_PREVIEWED)

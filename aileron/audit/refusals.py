@@ -19,10 +19,13 @@ from typing import Final, Generic, TypeVar
 __all__ = ["WINDOW_US", "Tally", "Throttle"]
 
 WINDOW_US: Final = 60 * 1_000_000
-"""Length of a counting window, a minute in microseconds. A person who follows the audit trail sees the count soon enough."""
+"""Length of the period in which repeated events are counted: a minute, in microseconds. A person who follows the audit
+trail sees the count soon enough.
+"""
 MAX_GROUPS: Final = 64
-"""Maximum number of groups, and of keys in a group, that are counted separately. There are fewer routes; requests for made-up
-routes share one count."""
+"""Maximum number of groups of events, and of keys in a group, that are counted separately. The daemon has fewer routes
+than that; requests for routes that do not exist share one count.
+"""
 
 K = TypeVar("K", bound=Hashable)
 
@@ -35,7 +38,7 @@ class Tally(Generic[K]):
     count: int
     since_us: int
     note: str
-    """The `note` that was given for the last counted event."""
+    """The text `note` that was passed with the last counted event."""
 
 
 @dataclasses.dataclass
@@ -69,7 +72,9 @@ class Throttle(Generic[K]):
         return self._count(window, key, now_us, note)
 
     def over(self, now_us: int) -> list[Tally[K]]:
-        """Return and reset the counts of ended windows, to be recorded now. A clock that was set back also ends windows."""
+        """Return and reset the counts of the periods that are over, which the caller records now. A period is also over
+        if the clock was set back.
+        """
         return self._take([group for group, window in self._windows.items() if _is_over(window, now_us)])
 
     def rest(self) -> list[Tally[K]]:
@@ -78,7 +83,7 @@ class Throttle(Generic[K]):
 
     @property
     def is_idle(self) -> bool:
-        """True while no count is held and no minute has begun."""
+        """True if no counted event waits to be recorded, and no counting period of a minute is in progress."""
         return not self._windows
 
     def _count(self, window: _Window[K], key: K, now_us: int, note: str) -> bool:

@@ -50,7 +50,7 @@ __all__ = ["Moving", "OutOfOrderError", "Replay", "ToldApproval", "ToldGrant"]
 
 
 class OutOfOrderError(Exception):
-    """An event is about something that never began, or that began twice."""
+    """Error: an event is about a run, approval or grant that never began, or that began twice."""
 
 
 Moving = (
@@ -74,14 +74,16 @@ Moving = (
 
 
 class ToldGrant(msgspec.Struct, kw_only=True):
-    """A grant's number of uses, and the time of its revocation in µs, according to the events."""
+    """The state of a standing grant according to the events: its number of uses, and the time of its revocation in
+    microseconds since the epoch, if any.
+    """
 
     used: int = 0
     revoked_us: int | None = None
 
 
 class ToldApproval(msgspec.Struct):
-    """An approval according to the events: its row, and the rows that belong to it."""
+    """An approval according to the events: its row, and the rows of its candidates and conversation."""
 
     row: ApprovalRow
     candidates: list[CandidateRow] = []
@@ -99,20 +101,20 @@ class Replay:
 
     def __init__(self) -> None:
         self.runs: Final[dict[str, RunRow]] = {}
-        """Runs that have not ended: the columns of each row, except the outcome."""
+        """Runs that have not ended: the row of each, without the outcome."""
         self.approvals: Final[dict[str, ToldApproval]] = {}
-        """Approvals that have not ended."""
+        """Approvals that have not ended, by id."""
         self.claims: Final[dict[str, tuple[int, str]]] = {}
         """Idempotency keys that must still be stored, by run: the time at which each was taken in µs, and its digest in the event
         (`claim`)."""
         self.grants: Final[dict[str, ToldGrant]] = {}
-        """Grants that were used or revoked. A person signed each grant, so there are few."""
+        """Standing grants that were used or revoked, by id. A person signed each grant, so there are few."""
         self._by_age: Final[list[tuple[int, str]]] = []
         self.counts: Final = dict.fromkeys(("runs", "approvals", "candidates", "conversation"), 0)
-        """Number of rows that each table must have."""
+        """Number of rows that each of these tables must have in the ledger file."""
 
     def follow(self, told: Recorded[Moving]) -> list[RunRow | ToldApproval]:
-        """Apply the next event; return the runs and approvals that it ended, whose rows must stay unchanged."""
+        """Apply the next event; return the runs and approvals that it ended, whose stored rows no later event changes."""
         at_us = told.at_us
         match told.event:
             case RunRequested() as event:

@@ -33,8 +33,8 @@ _PAGE: Final = 500
 
 
 async def rolled_back(ledger: Ledger, consents: Consents) -> str | None:
-    """Return a sentence that says how the ledger shows that `consents` are not the newest. Return None if the ledger
-    does not show that.
+    """Return a sentence that says how the ledger shows that `consents`, which the open vault holds, are not the newest.
+    Return None if the ledger does not show that.
 
     Reads a row for each consent that was ever given.
     """

@@ -43,15 +43,15 @@ __all__ = ["Decisions", "ForeignHeadError", "Signatures", "Signed", "WrongSignat
 
 
 Signed = ApproverSet | PasskeyAdded | PasskeyRemoved | ApprovalDecided
-"""Events that have a signature, or that end a passkey."""
+"""Events that contain a signature, or that remove a passkey."""
 
 
 class WrongSignatureError(Exception):
-    """A row lacks the signature that it needs; the message says why."""
+    """Error: a row of the ledger lacks the valid signature that it needs. The message says why."""
 
 
 class ForeignHeadError(Exception):
-    """The head that was signed as the newest row is not in this chain."""
+    """Error: the row that a decision's signature names as the newest row is not in this ledger's chain."""
 
 
 class Decisions(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,15 +76,15 @@ class Signatures:
         self.key_id: str | None = None
         """Id of the approver's key after the events that were checked so far; None if no approver was set."""
         self.head: Head | None = None
-        """Newest row that was signed as a head."""
+        """The newest of the rows that a decision's signature names as the newest row; None if there is none."""
 
     @property
     def decisions(self) -> Decisions:
-        """Numbers of decisions counted so far."""
+        """Numbers of decisions by kind of signature, in the events that were checked so far."""
         return Decisions(signed=self._signed, unsigned=self._unsigned, unchecked=self._unchecked)
 
     def follow(self, told: Recorded[Signed]) -> None:
-        """Check the signature that belongs to the next event. Raises WrongSignatureError or ForeignHeadError."""
+        """Check the signature in the next event. Raises WrongSignatureError or ForeignHeadError."""
         match told.event:
             case ApproverSet() as event:
                 self._appoint(_whole(event, told.problem))
@@ -198,7 +198,9 @@ def _whole(event: E, problem: str | None) -> E:
 
 
 def _passkey_of(added: PasskeyAdded) -> PasskeyConsent:
-    """Return the consent that the signature covers. Raises WrongSignatureError if it is about another passkey than the row."""
+    """Return the consent to the passkey, which the signature in the event covers. Raises WrongSignatureError if it is
+    about another passkey than the row.
+    """
     try:
         subject = msgspec.convert(added.subject, PasskeyConsent)
         named = id_of(subject)

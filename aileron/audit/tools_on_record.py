@@ -18,11 +18,11 @@ from aileron.model.plan import ConnectorPin
 __all__ = ["ToolKey", "ToolState", "ToolsOnRecord", "after_resumed", "after_suspended", "tools_on_record"]
 
 ToolKey = tuple[str, str]
-"""Key of a tool: the hash of the connector's pin, and the operation."""
+"""Type of the key of a tool: the hash of the connector's pin, and the name of the operation."""
 
 
 class ToolState(NamedTuple):
-    """The state of one tool on record: of an operation of one pinned connector.
+    """The state, according to the record, of one tool: an operation of one pinned connector.
 
     `accepted` is the definition that a person accepted last; None if there is none.
     """
@@ -34,7 +34,7 @@ class ToolState(NamedTuple):
 
     @property
     def key(self) -> ToolKey:
-        """Key of this operation in `ToolsOnRecord.states`."""
+        """Key of this tool in `ToolsOnRecord.states`."""
         return self.pin.hash, self.op
 
 
@@ -48,8 +48,8 @@ class ToolsOnRecord(NamedTuple):
 
 
 def tools_on_record(look: Snapshot | Transaction) -> ToolsOnRecord:
-    """Return the states of the tools, and the used approvals, that result from the ledger's events. Raises
-    AileronError(hash_mismatch) if a row was altered.
+    """Return the states of all tools, and the approvals that accepted a change, as they result from the ledger's
+    events. Raises AileronError(hash_mismatch) if a row was altered.
     """
     states: dict[ToolKey, ToolState] = {}
     used: set[str] = set()
@@ -73,13 +73,15 @@ def tools_on_record(look: Snapshot | Transaction) -> ToolsOnRecord:
 
 
 def after_suspended(before: ToolState | None, event: ToolSuspended) -> ToolState:
-    """Return the state of a tool after it was suspended."""
+    """Return the state of a tool after `event` suspended it."""
     pin = ConnectorPin(event.connector, event.version, event.hash)
     return ToolState(pin, event.op, event, None if before is None else before.accepted)
 
 
 def after_resumed(before: ToolState, event: ToolResumed) -> ToolState:
-    """Return the state of a tool after this event resumed it. Not for `removed` events, which end the tool."""
+    """Return the state of a tool after this event resumed it. The event must not have the reason `removed`, which ends
+    the tool.
+    """
     if event.reason != "accepted":
         return before._replace(suspended=None)
     if before.suspended is None or before.suspended.digest != event.digest:

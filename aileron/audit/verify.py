@@ -59,7 +59,7 @@ __all__ = ["Decisions", "Finding", "Head", "Reason", "Report", "verify"]
 
 
 class Reason(enum.StrEnum):
-    """Kinds of fault, a closed list."""
+    """Kinds of fault that the check of a ledger can find, a closed list."""
 
     FILE = "file"
     """The file is not a complete ledger: damaged pages or indexes, or an object that Aileron never made."""
@@ -78,7 +78,7 @@ class Reason(enum.StrEnum):
     STATE = "state"
     """The stored state of a run, an approval, an idempotency key or a grant does not follow from the events, or is missing."""
     PLAN = "plan"
-    """The stored plan, or other subject, of an approval differs from the one in the question, or is missing."""
+    """The stored plan, or other subject, of an approval does not have the digest of its question, or is missing."""
     SIGNATURE = "signature"
     """A decision, or a change of the approver's key, is not signed by a key that the chain names at that point."""
     HEAD = "head"
@@ -88,7 +88,7 @@ class Reason(enum.StrEnum):
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """The first fault; `seq` is the number of the affected row, if there is one."""
+    """The first fault that the check found; `seq` is the number of the affected row, if the fault is in a row."""
 
     reason: Reason
     seq: int | None
@@ -96,7 +96,8 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a check. The first `rows` rows are valid; `head` is the last of them and worth storing elsewhere.
+    """The result of the check of a ledger. Its first `rows` rows are valid; `head` is the last of them and worth
+    storing elsewhere.
 
     `decisions` counts the decisions in the valid rows; `signed_head` is the newest head that was signed with a decision.
     """
@@ -111,7 +112,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_whole(self) -> bool:
-        """True if no fault was detected. `cannot_prove` says what that does not prove."""
+        """True if no fault was detected. The field `cannot_prove` lists what that does not prove."""
         return self.finding is None
 
     def to_json(self) -> dict[str, object]:
@@ -135,8 +136,8 @@ _UNCHECKED: Final = "who signed {} decisions: this ledger names no key, because 
 
 
 def verify(path: Path, *, known_head: Head | None = None, expected_home: Path | None = None) -> Report:
-    """Check the ledger at `path`; with `known_head`, that this row is in the chain; with `expected_home`, that
-    genesis names this home.
+    """Check the ledger at `path` and return a report. With `known_head`, also check that this row is in the chain; with
+    `expected_home`, that the genesis row names this home.
 
     A running daemon may continue writing, because the check reads a consistent snapshot. Raises AileronError if the file does
     not exist or cannot be read at all; every fault in it is a finding.
@@ -148,7 +149,9 @@ def verify(path: Path, *, known_head: Head | None = None, expected_home: Path | 
 
 
 def _verify_once(path: Path, known_head: Head | None, expected_home: Path | None) -> tuple[Report, bool]:
-    """Return the report, and whether a daemon began to write during the check to a file that was read as having no writer."""
+    """Return the report, and whether a daemon began to write during the check to a file that was opened as one that no
+    daemon writes.
+    """
     check = _Check(path, known_head, expected_home)
     finding: Finding | None = None
     is_stale = False
@@ -168,7 +171,7 @@ def _verify_once(path: Path, known_head: Head | None, expected_home: Path | None
 
 
 class _FoundError(Exception):
-    """Signal that ends a check at its first finding."""
+    """Exception that ends the check of a ledger at its first fault."""
 
     def __init__(self, reason: Reason, seq: int | None, message: str) -> None:
         super().__init__(message)
@@ -216,7 +219,9 @@ class _Check:
         self._check_states(stored)  # 5
 
     def _follow(self, stored: StoredLedger, told: Recorded[Moving]) -> None:
-        """Take the next event, and compare ended runs and approvals at once, because no later event changes them."""
+        """Apply the next event, and compare the stored rows of the runs and approvals that it ends at once, because no
+        later event changes them.
+        """
         try:
             over = self._replay.follow(told)
         except OutOfOrderError as error:
@@ -225,7 +230,9 @@ class _Check:
             _check_state(stored, told.seq, ended)
 
     def _check_states(self, stored: StoredLedger) -> None:
-        """Check the states that are still open at the end, and that every stored state is mentioned in an event."""
+        """Check the stored rows of the runs and approvals that have not ended after the last event, and that every
+        stored row follows from an event.
+        """
         replay = self._replay
         for run in replay.runs.values():
             _check_state(stored, None, run)

@@ -28,14 +28,14 @@ T = TypeVar("T")
 
 
 class WatchedRun:
-    """A run with at least one watcher."""
+    """A run or consent for whose changes at least one caller waits."""
 
     def __init__(self) -> None:
         self.watchers = 0
         self.next_change = anyio.Event()
 
     def tell(self) -> None:
-        """Wake all waiting callers."""
+        """Wake all callers that wait for a change of this run or consent."""
         self.next_change.set()
         self.next_change = anyio.Event()
 
@@ -48,7 +48,7 @@ class Watch:
     def __init__(self) -> None:
         self._runs: dict[str, WatchedRun] = {}
         self.next_question = anyio.Event()
-        """Set when a person is asked a new question."""
+        """Event that is set when a person is asked a new question, and then replaced by a new one."""
 
     def changed(self, run_id: str | None) -> None:
         """Wake the callers that watch this run or consent, whose state has durably changed."""
@@ -58,7 +58,7 @@ class Watch:
 
     @contextlib.contextmanager
     def on(self, run_id: str) -> Iterator[WatchedRun]:
-        """Watch one run for the length of the block."""
+        """Return a context manager whose block watches one run or consent for changes."""
         watched = self._runs.setdefault(run_id, WatchedRun())
         watched.watchers += 1
         try:
@@ -71,8 +71,8 @@ class Watch:
     async def follow(
         self, run_id: str, seen: T, look: Callable[[], Awaitable[T]], is_over: Callable[[T], bool], wait_s: float
     ) -> T:
-        """Call `look` after each change until `is_over` accepts its result; return that result, or the last one after
-        `wait_s` seconds.
+        """Call `look` after each change for the run or consent, until `is_over` returns True for its result; return
+        that result, or the last one after `wait_s` seconds.
 
         `seen` is the result that the caller already has.
         """
