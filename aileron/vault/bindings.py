@@ -88,19 +88,23 @@ class Binding(msgspec.Struct, frozen=True):
 
     @property
     def logins(self) -> tuple[LoginTarget, ...]:
-        """The logins for which the binding was approved. Raises ValueError for a reach that this program has not written."""
+        """The logins for which the binding was approved. Raises ValueError if the binding's reach is in a form that
+        this program does not write.
+        """
         is_of_kind = self.reach is not None and self.reach.wire.startswith(f"{self.kind} ")
         return self.reach.logins if self.reach is not None and is_of_kind else ()
 
     @property
     def login_name(self) -> str | None:
-        """The user name for a login: the user's choice, or the account of the sign-in."""
+        """The user name for a login: the one that the user gave, or else the account of the sign-in; None if the
+        binding has neither.
+        """
         return self.username if self.username is not None or self.grant is None else self.grant.account
 
     @property
     def bound(self) -> BoundLogin | None:
-        """The login to which a plan is bound, or None if the binding was not approved for any login. Raises ValueError as for
-        `logins`.
+        """The login (user name and details) that a plan for this binding is bound to, or None if the binding was not
+        approved for any login. Raises ValueError as `logins` does.
         """
         name = self.login_name
         if name is None or not self.logins:
@@ -109,12 +113,12 @@ class Binding(msgspec.Struct, frozen=True):
 
     @property
     def account(self) -> str | None:
-        """The account of the credential, as the provider or the user named it. For display only."""
+        """The account of the credential, as the provider or the user named it; None if neither did. For display only."""
         return self.username if self.grant is None else self.grant.account
 
 
 def check_binding(binding: Binding) -> None:
-    """Check a binding. Raise ValueError for an invalid binding, with the name of the wrong field."""
+    """Raise ValueError if a field of the binding is invalid; the message names the field."""
     parse_credential_kind(binding.kind)
     BindingName.parse(str(binding.name))  # a value of the type need not have been parsed
     if binding.name.kind != binding.kind:
@@ -136,7 +140,7 @@ def check_binding(binding: Binding) -> None:
 
 
 def check_reach(reach: Reach) -> None:
-    """Check a reach. Raise ValueError for an invalid reach, with the name of the wrong part."""
+    """Raise ValueError if a part of a binding's reach is invalid; the message names the part."""
     if len(reach.hosts) > MAX_HOSTS:
         raise ValueError(f"{len(reach.hosts)} hosts to reach; at most {MAX_HOSTS}")
     for host in reach.hosts:
@@ -149,7 +153,7 @@ def check_reach(reach: Reach) -> None:
 
 
 def check_grant(grant: OAuthGrant) -> None:
-    """Check a provider's grant. Raise ValueError for an invalid grant, with the name of the wrong part."""
+    """Raise ValueError if a part of a provider's grant is invalid; the message names the part."""
     _check_scopes(grant.scopes)
     for moment in (grant.obtained_ms, grant.expires_ms, grant.refreshed_ms, grant.renewing_ms):
         if moment is not None and not 0 <= moment <= LATEST_MS:
@@ -161,7 +165,7 @@ def check_grant(grant: OAuthGrant) -> None:
 
 
 def check_secret_name(name: str) -> None:
-    """Check a secret's name. Raise ValueError for an invalid name; the message quotes the grammar of names."""
+    """Raise ValueError if a secret's name is invalid; the message says which names are valid."""
     if not SECRET_NAME.fullmatch(name):
         raise ValueError(f"{name!a} is not a secret's name (lower-case letters, digits, '.', '_', '-', at most 64)")
 
@@ -182,7 +186,9 @@ def candidates(bindings: Iterable[Binding], connector: str, kind: str) -> list[C
 
 
 def _check_username(binding: Binding) -> None:
-    """Check the user name of a binding. A login takes it from the user, or else from the provider of the sign-in."""
+    """Raise ValueError if the binding lacks a user name that its kind needs, or has one that is not valid. For a login
+    it comes from the user, or else from the provider of the sign-in.
+    """
     if not binding.logins:
         check_username(parse_credential_kind(binding.kind), binding.username)
         return
@@ -195,7 +201,7 @@ def _check_username(binding: Binding) -> None:
 
 
 def _check_login(binding: Binding) -> None:
-    """Check that the details of a login fit the protocols for which the binding was approved."""
+    """Raise ValueError unless the details of the binding's login fit the protocols for which the binding was approved."""
     protocols, details = {login.protocol for login in binding.logins}, binding.details
     if binding.kind == "login" and not protocols:
         raise ValueError("kind login names no place to log in at")
@@ -223,7 +229,9 @@ def _check_login(binding: Binding) -> None:
 
 
 def _check_weak_password(logins: tuple[LoginTarget, ...]) -> None:
-    """Check that `weak_password` is possible: a login's protocol has other password forms, and every such login is encrypted."""
+    """Raise ValueError unless the login's detail `weak_password` is possible: the protocol of one of these logins has
+    weaker password forms, and every such login is encrypted.
+    """
     able = [login for login in logins if login.protocol in HAVE_PASSWORD_FORMS]
     if not able:
         protocols = {login.protocol for login in logins}

@@ -94,8 +94,8 @@ def check_consents(consents: Consents) -> None:
 
 
 def check_kept(consents: Consents) -> None:
-    """Check the consents as `check_consents` does, and check that their values are the same when they are read back. Raises
-    ValueError if not.
+    """Raise ValueError unless `check_consents` accepts the consents and their values are the same after they were
+    written and read back.
     """
     check_consents(consents)
     spelled = spelled_consents(consents)
@@ -131,8 +131,8 @@ def _check_grant(grant: StandingGrant) -> None:
 
 
 def _check_passkey(passkey: Passkey) -> None:
-    """Check a passkey, except for its key, which is checked when the passkey is used, so that opening a vault needs no
-    library.
+    """Raise ValueError if a passkey is invalid. Its public key is checked only when the passkey is used, so that
+    opening a vault needs no library.
     """
     subject = passkey.subject
     try:

@@ -69,16 +69,18 @@ _NOT_IN_CONTEXT: Final = frozenset({"sealed", "elsewhere"})
 
 
 class ContentsError(Exception):
-    """Raised for bytes that this program does not write. The message says what is wrong, and quotes only names and numbers."""
+    """Error: the bytes of a vault's file are not in a form that this program writes. The message says what is wrong,
+    and quotes only names and numbers.
+    """
 
 
 class UnknownFormatError(Exception):
-    """Raised for the format number of a later version. The message has the number."""
+    """Error: a vault's file has the format number of a later version of Aileron. The message has the number."""
 
 
 class SecretEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The entry of one secret in the vault's file. `id` is new whenever a secret is added, also under a removed name;
-    `version` counts the values of this entry from 1.
+    """The entry of one secret in the vault's file. `id` is new whenever a secret is added, also under the name of a
+    secret that was removed; `version` counts the values of this entry from 1.
 
     `elsewhere` is absent if the vault stores the value. If it is present, the sealed bytes are a pin (references.py),
     which is never sent.
@@ -93,8 +95,8 @@ class SecretEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     elsewhere: Elsewhere | None = None
 
     def context(self, vault: str) -> bytes:
-        """Return the context to which the sealed value is bound: this vault, this entry, this version, and all unencrypted
-        fields of the entry.
+        """Return the context to which the encryption of the secret's value is bound: this vault, this entry, this
+        version, and all unencrypted fields of the entry.
         """
         fields = {name: value for name, value in msgspec.structs.asdict(self).items() if name not in _NOT_IN_CONTEXT}
         if self.elsewhere is not None:
@@ -103,7 +105,7 @@ class SecretEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
 
     @property
     def stored(self) -> Stored:
-        """The place where the secret is stored, for messages about the secret's value."""
+        """The name of the secret and the place of its value, for messages about the value."""
         return Stored(self.name, None if self.elsewhere is None else self.elsewhere.reference)
 
     def info(self) -> SecretInfo:
@@ -136,7 +138,7 @@ class BindingEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
 
     @classmethod
     def of(cls, binding: Binding) -> BindingEntry:
-        """Return the entry of a binding in the form in which it is stored."""
+        """Return the entry with which a binding is stored in the vault's file."""
         created_ms = round(binding.created_at * 1000)
         return cls(
             name=str(binding.name),
@@ -150,7 +152,7 @@ class BindingEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
         )
 
     def binding(self) -> Binding:
-        """Return the binding of this entry. Raises ValueError if the name is not valid."""
+        """Return the binding of this entry. Raises ValueError if the entry's name is not that of a binding."""
         name = BindingName.parse(self.name)
         return Binding(
             name=name,
@@ -207,7 +209,7 @@ def decode(data: bytes) -> Contents:
 
 
 def encode(contents: Contents) -> bytes:
-    """Return the bytes of the file.
+    """Return the bytes of the vault's file with these contents.
 
     For these values (ASCII keys, strings, whole numbers, null), msgspec writes the same bytes as canonical.py, which the tests
     verify. msgspec does not first copy all values into dictionaries. That matters because a change encodes several times while
@@ -230,7 +232,9 @@ def _context(use: str, fields: JSONObject) -> bytes:
 
 
 def _check(contents: Contents) -> None:
-    """Check the file's parts in order. Raise ValueError for contents that this program would not have written."""
+    """Raise ValueError for contents of a vault's file that this program would not have written. The parts are checked
+    in their order.
+    """
     _expect(_ID.fullmatch(contents.vault) is not None, "the vault's id is not 32 hex digits")
     _expect(1 <= contents.generation <= MAX_GENERATION, "the generation is out of range")
     check_slots(contents.slots)
@@ -269,7 +273,9 @@ def _check_secret(entry: SecretEntry) -> None:
 
 
 def _check_token(entry: SecretEntry, stored: Mapping[str, SecretEntry]) -> None:
-    """Check that a token is stored in this vault as a value, so that fetching a secret never requires fetching another secret."""
+    """Raise ValueError unless the token with which the secret of `entry` is fetched is stored in this vault as a value,
+    so that fetching a secret never requires fetching another secret.
+    """
     name = None if entry.elsewhere is None else entry.elsewhere.token
     if name is not None:
         is_value = name in stored and stored[name].elsewhere is None

@@ -29,7 +29,7 @@ _MAX_PATH: Final = 4096  # PATH_MAX, limits.h
 
 
 def write_copy(path: Path, data: bytes, *, replace: bool, vault: Path) -> None:
-    """Write a copy of `vault`.
+    """Write `data`, the bytes of the vault's file at `vault`, to `path`.
 
     Raises AileronError (invalid_request) if `path` is not absolute, is a symbolic link, is not a regular file or is the
     vault itself, or if a file exists there and `replace` is false; (not_found) if its directory is missing.
@@ -52,8 +52,8 @@ def write_copy(path: Path, data: bytes, *, replace: bool, vault: Path) -> None:
 
 
 def read_copy(path: Path) -> bytes:
-    """Read a copy completely. Raises AileronError (not_found) if there is no file, (invalid_request) if it is not a regular
-    file or is too large.
+    """Return the bytes of the copy of a vault's file at `path`. Raises AileronError (not_found) if there is no file,
+    (invalid_request) if it is not a regular file or is too large.
     """
     _check_path(path)
     try:

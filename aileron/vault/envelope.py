@@ -71,8 +71,8 @@ _LIST: Final = b"aileron vault 1: list"
 
 @final
 class DataKey:
-    """The only key of a vault while the vault is open. Not thread-safe: the owner of the key must serialize its use
-    (vault.py).
+    """The data key of an open vault, which encrypts its secrets and authenticates its contents. Not thread-safe: the
+    owner of the key must serialize its use (vault.py).
     """
 
     __slots__ = ("_key",)
@@ -84,7 +84,7 @@ class DataKey:
 
     @classmethod
     def generate(cls) -> DataKey:
-        """Return a new random key."""
+        """Return a new random data key for a vault."""
         return cls(bytearray(os.urandom(KEY_BYTES)))
 
     def seal(self, plaintext: bytes, *, context: bytes) -> Sealed:
@@ -96,24 +96,28 @@ class DataKey:
             return Sealed(nonce, AESGCM(key).encrypt(nonce, plaintext, context))
 
     def open(self, sealed: Sealed, *, context: bytes) -> bytes:
-        """Decrypt bytes that `seal` encrypted. Raise EnvelopeError unless key, context and bytes are the same."""
+        """Decrypt bytes that `seal` encrypted. Raise EnvelopeError unless the key, the context and the encrypted bytes
+        are those of that call.
+        """
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
         with self._derived(_ENTRIES) as key, translated():
             return AESGCM(key).decrypt(sealed.nonce, sealed.ciphertext, context)
 
     def authenticate(self, data: bytes) -> bytes:
-        """Return the HMAC-SHA256 of `data` (32 bytes) under a key that is used for nothing else."""
+        """Return the HMAC-SHA256 of `data` (32 bytes) under a key that is derived from this one and used for nothing
+        else.
+        """
         with self._derived(_LIST) as key:
             return hmac.digest(key, data, "sha256")
 
     def wipe(self) -> None:
-        """Overwrite the key. Afterwards every other method raises RuntimeError."""
+        """Overwrite the data key in memory. Afterwards every other method raises RuntimeError."""
         self._key[:] = bytes(KEY_BYTES)
 
     @contextlib.contextmanager
     def _derived(self, purpose: bytes) -> Iterator[bytearray]:
-        """Yield a key that is derived for one purpose, so that no two algorithms share a key."""
+        """Yield a key that is derived from the data key for `purpose`, so that no two algorithms share a key."""
         from cryptography.hazmat.primitives.hashes import SHA256
         from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
 
@@ -122,8 +126,8 @@ class DataKey:
             yield derived
 
     def _usable(self) -> bytearray:
-        """Return the key. Raise RuntimeError if it was wiped, because sealing with a key of zeros, which anybody knows, is
-        worse than a crash.
+        """Return the bytes of the data key. Raise RuntimeError if the key was wiped, because encryption with a key of
+        zeros, which anybody knows, is worse than a crash.
         """
         if not any(self._key):
             raise RuntimeError("this key was wiped")
@@ -137,19 +141,23 @@ class DataKey:
 
 
 def wrap_key(key: DataKey, passphrase: Secret, salt: bytes, cost: Cost, *, context: bytes) -> Sealed:
-    """Seal `key` under a passphrase. The time that this takes depends on `cost`. Raises MemoryError if the machine has too
-    little memory.
+    """Encrypt a vault's data key with a key derived from a passphrase. The time that this takes depends on `cost`.
+    Raises MemoryError if the machine has too little memory.
     """
     return seal_key(key._usable(), passphrase, salt, cost, context=context)
 
 
 def unwrap_key(sealed: Sealed, passphrase: Secret, salt: bytes, cost: Cost, *, context: bytes) -> DataKey:
-    """Unseal a key that `wrap_key` sealed. Raise EnvelopeError if the passphrase or any other argument differs."""
+    """Decrypt a data key that `wrap_key` encrypted. Raise EnvelopeError if the passphrase or another argument is not
+    the same as in that call.
+    """
     return DataKey(unseal_key(sealed, passphrase, salt, cost, context=context))
 
 
 def wrap_with_key(key: DataKey, other: Secret, salt: bytes, purpose: bytes, *, context: bytes) -> Sealed:
-    """Seal `key` under another key, which must be random and have at least 128 bits. A passphrase is not suitable."""
+    """Encrypt a vault's data key with a key derived from `other`, which must be random and have at least 128 bits. A
+    passphrase is not suitable.
+    """
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
     nonce = os.urandom(NONCE_BYTES)
@@ -158,7 +166,9 @@ def wrap_with_key(key: DataKey, other: Secret, salt: bytes, purpose: bytes, *, c
 
 
 def unwrap_with_key(sealed: Sealed, other: Secret, salt: bytes, purpose: bytes, *, context: bytes) -> DataKey:
-    """Unseal a key that `wrap_with_key` sealed. Raise EnvelopeError if the other key or any other argument differs."""
+    """Decrypt a data key that `wrap_with_key` encrypted. Raise EnvelopeError if `other` or another argument is not the
+    same as in that call.
+    """
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
     if len(sealed.ciphertext) != KEY_BYTES + TAG_BYTES:

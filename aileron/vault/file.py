@@ -42,12 +42,12 @@ class VaultFile:
 
     @property
     def exists(self) -> bool:
-        """True if anything exists at the path, even a dangling link."""
+        """True if anything exists at the path of the vault's file, even a dangling link."""
         return os.path.lexists(self.path)
 
     def maybe_read(self) -> bytes | None:
-        """Read the complete file, or return None if it does not exist. Raises AileronError if the file or its directory is not
-        acceptable, with the reason.
+        """Return the bytes of the complete file, or None if it does not exist. Raises AileronError if the file or its
+        directory is not acceptable, with the reason.
         """
         try:
             with files.open_directory(self.path.parent, files.OTHERS_MAY_USE) as directory:
@@ -56,12 +56,14 @@ class VaultFile:
             return None
 
     def make_directory(self) -> None:
-        """Create the missing directories above the file, with mode 0700."""
+        """Create the missing directories above the vault's file, with mode 0700."""
         files.make_directory(self.path.parent)
 
     @contextlib.contextmanager
     def changing(self) -> Iterator[LockedFile]:
-        """Hold the lock, for reading the file and then replacing it. Raises FileNotFoundError if the directory does not exist."""
+        """Return a context manager that holds the lock of the vault's file, and yields the file for reading and then
+        replacing it. Raises FileNotFoundError if the directory does not exist.
+        """
         with (
             files.open_directory(self.path.parent, files.OTHERS_MAY_USE) as directory,
             files.locked(directory, self.path, _LOCK_DEADLINE_S),
@@ -71,22 +73,22 @@ class VaultFile:
 
 
 class LockedFile:
-    """The file while the lock is held, so that no other process changes the file."""
+    """The vault's file while this process holds its lock, so that no other process changes the file."""
 
     def __init__(self, directory: int, path: Path) -> None:
         self._directory: Final = directory
         self._path: Final = path
 
     def maybe_read(self) -> bytes | None:
-        """Read the current file, or return None if it does not exist."""
+        """Return the bytes of the vault's current file, or None if it does not exist."""
         try:
             return files.read(self._directory, self._path, MAX_FILE_BYTES, files.OTHERS_MAY_USE)
         except FileNotFoundError:
             return None
 
     def keep_aside(self, at: time.struct_time) -> Path | None:
-        """Give the file a second name that contains the time. The file remains under that name when it is replaced.
-        Return the path of the second name, or None if there is no file.
+        """Give the vault's file a second name that contains the time `at`. The file remains under that name when it is
+        replaced. Return the path of the second name, or None if there is no file.
 
         Raises AileronError for a directory, if the file system has no hard links, or (busy) if all names of this second
         are taken.
@@ -113,7 +115,7 @@ class LockedFile:
         raise AileronError(FailureClass.BUSY, f"{self._path} was put aside too often in one second", retriable=True)
 
     def replace(self, data: bytes) -> None:
-        """Replace the file with `data`, with mode 0600. The change is durable when this method returns. Raises AileronError if
-        the disk fails.
+        """Replace the vault's file with `data`, with mode 0600. The change is durable when this method returns. Raises
+        AileronError if the disk fails.
         """
         files.replace(self._directory, self._path, data)

@@ -47,12 +47,12 @@ class VaultLender:
 
     @property
     def is_locked(self) -> bool:
-        """True while the vault is locked, so that nothing can be lent."""
+        """True while the vault is locked, so that no secret can be lent."""
         return self._vault.is_locked
 
     @contextlib.contextmanager
     def lend(self, use: CredentialUse) -> Iterator[Loan]:
-        """Lend the credential that a plan specifies.
+        """Yield a loan of the credential that a plan specifies (`use`); it ends with the block.
 
         Raises AileronError (vault_locked) if the vault is locked, or if the secret's value is stored outside the vault
         and was not fetched since the vault was opened, (binding_required) if the binding was revoked since, or
@@ -87,7 +87,7 @@ class VaultLender:
 
     @contextlib.contextmanager
     def lend_secret(self, name: str) -> Iterator[Secret]:
-        """Lend a secret that a setting names, for data that the daemon itself sends, not a connector.
+        """Yield the value of a secret that a setting names, for requests that the daemon itself sends, not a connector.
 
         Raises AileronError (vault_locked) if the vault is locked, (not_found) if there is no such secret, or (binding_failed)
         if the secret's value is stored outside the vault, or is a private key or another document, whose line ends would end a

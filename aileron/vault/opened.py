@@ -82,7 +82,9 @@ class Mark(msgspec.Struct, frozen=True):
     seal: bytes
 
     def allows(self, other: Mark) -> bool:
-        """Return whether `other` may be the next state: a later generation, the same state, or another vault."""
+        """Return whether `other` may follow this state of the vault: a later generation, the same state, or another
+        vault.
+        """
         if other.vault != self.vault:
             return True
         return other.generation > self.generation or other == self
@@ -94,7 +96,7 @@ class Opened:
     """
 
     def __init__(self, contents: Contents, key: DataKey, fetched: FetchedValues | None = None) -> None:
-        """Verify the contents. Raise ContentsError unless their seal was made with `key`. `fetched` has the values of
+        """Verify the contents: raise ContentsError unless their seal was made with `key`. `fetched` has the values of
         secrets outside the vault that were fetched so far, sealed with this key.
         """
         if not hmac.compare_digest(contents.seal, key.authenticate(sealed_bytes(contents))):
@@ -112,11 +114,11 @@ class Opened:
 
     @property
     def mark(self) -> Mark:
-        """The present state of this vault."""
+        """The present state of this vault: its id, generation and seal."""
         return Mark(self.contents.vault, self.contents.generation, self.contents.seal)
 
     def verified(self, contents: Contents) -> Opened:
-        """Return `contents`, such as the present contents of the file, as open under this vault's key.
+        """Return an open vault with `contents`, such as the present contents of the file, and this vault's key.
 
         Raise ContentsError unless their seal was made with this key.
         """
@@ -128,13 +130,13 @@ class Opened:
         self._fetched.clear()
 
     def check_whole(self) -> None:
-        """Check that every secret can be decrypted, as is certain under a valid seal. Raises ContentsError if one cannot."""
+        """Raise ContentsError unless every secret can be decrypted. A valid seal should guarantee that."""
         for entry in self.contents.secrets:
             self._revealed(entry)
 
     def rotated(self, ways: Unlockers) -> Opened:
-        """Return the next generation under a new data key, with every secret encrypted anew, and only with the unlockers
-        `ways`.
+        """Return the vault's next generation with a new data key, under which every secret is encrypted anew, and which
+        only the unlockers `ways` open.
 
         Takes as long as one unlock. Raises ContentsError as for `check_whole`.
         """
@@ -156,15 +158,15 @@ class Opened:
             raise
 
     def at_generation(self, generation: int) -> Opened:
-        """Return the same contents with another generation number. A vault that is restored from a copy gets a later
-        generation than all before, so that the replaced vault counts as older.
+        """Return this vault with the same contents and another generation number. A vault that is restored from a copy
+        gets a later generation than all before, so that the replaced vault counts as older.
         """
         after = _sealed(msgspec.structs.replace(self.contents, generation=generation), self._key)
         return Opened(after, self._key, self._fetched)
 
     def reveal(self, name: BindingName) -> tuple[Binding, Secret]:
         """Return a binding and its secret's value. Raises AileronError (binding_required) if there is no such binding,
-        (vault_locked) as for `reveal_secret`.
+        (vault_locked) as `reveal_secret` does.
         """
         binding = self.binding(name)
         if binding is None:
@@ -172,7 +174,7 @@ class Opened:
         return binding, self.reveal_secret(binding.secret)
 
     def reveal_secret(self, name: str) -> Secret:
-        """Return a secret's value.
+        """Return the value of the secret with this name.
 
         Raises AileronError (not_found) if there is no such secret, (vault_locked) if its value is stored outside the vault and
         was not fetched since the vault was opened.
@@ -206,7 +208,9 @@ class Opened:
         return at_s is None or at_s < since_s
 
     def unknown(self, host: str) -> tuple[str, ...]:
-        """Return the names of secrets that could go to `host` (HOST:PORT), but whose value must be fetched first."""
+        """Return the names of the bound secrets that could be sent to `host` (HOST:PORT) and whose value is stored
+        outside the vault and was not fetched yet.
+        """
         names = {
             binding.secret: None
             for binding in self.bindings
@@ -215,8 +219,8 @@ class Opened:
         return tuple(name for name in names if self._fetched.of(self._elsewhere[name]) is None)
 
     def keep_fetched(self, entry: SecretEntry, value: Secret, at_s: float, now_ms: int) -> None:
-        """Store the value that was fetched for this entry in memory, if the entry is still the same. Nothing is written
-        to disk.
+        """Store in memory the value that was fetched for this entry of a secret, if the vault's entry is still the
+        same. Nothing is written to disk.
 
         `at_s` is the time of the fetch, by a clock that counts suspend time; `now_ms` is since the epoch. Raises
         AileronError(binding_failed) if `value` is not the approved value, or does not fit a binding that uses it.
@@ -244,7 +248,7 @@ class Opened:
             raise ContentsError(f"secret {entry.name} does not open") from None
 
     def bound_with(self, own: Iterable[Binding]) -> tuple[Bound, ...]:
-        """Return all bindings, each with the entry of its secret.
+        """Return the vault's bindings and those in `own`, each with the entry of its secret.
 
         Included are bindings in `own` whose secret is stored, and one for each token with which a secret is fetched. The entry
         of a fetched secret contains its value.
@@ -280,7 +284,7 @@ class Opened:
         return known
 
     def forget_sendables(self) -> None:
-        """Drop the cached results of `sendables`, which are then computed anew."""
+        """Drop the cached results of `sendables`, which are computed anew when they are needed."""
         self._sendables.clear()
 
     def _sent(self, binding: Binding, entry: SecretEntry, host: str) -> Iterator[Sendable]:
@@ -299,7 +303,8 @@ class Opened:
             yield Sendable(binding.kind, tokens.refresh)
 
     def got_with(self, name: BindingName, token: Secret, at_s: float) -> Replaced:
-        """Return a record of `token`, which was issued with the secret of the binding `name`. The record has the token sealed.
+        """Return a record of `token`, which was issued at `at_s` with the secret of the binding `name`. The token in
+        the record is encrypted.
 
         Raises AileronError(binding_required) if there is no such binding.
         """
@@ -312,7 +317,8 @@ class Opened:
         return Replaced(msgspec.structs.replace(binding, username=None), entry, at_s, is_token=True)
 
     def handed_to(self, other: Opened, known: Iterable[_Known]) -> list[_Known]:
-        """Return the records in `known` with their secrets sealed under the key of `other`, this vault's successor.
+        """Return the records in `known` with their secrets encrypted under the key of `other`, the vault that replaces
+        this one.
 
         A secret that cannot be decrypted here stays unchanged: its binding remains known, and a vault whose key decrypts it may
         be restored later.
@@ -332,8 +338,8 @@ class Opened:
         return next((binding for binding in self.bindings if binding.name == name), None)
 
     def tokens(self, name: BindingName) -> TokenSet:
-        """Return the tokens of a sign-in. Raises AileronError (binding_required) if there is no such binding, (binding_failed)
-        if the binding has no sign-in.
+        """Return the tokens of the sign-in that is bound under this name. Raises AileronError (binding_required) if
+        there is no such binding, (binding_failed) if the binding has no sign-in.
         """
         binding, value = self.reveal(name)
         if binding.grant is None:
@@ -342,21 +348,24 @@ class Opened:
         return tokens_of(binding, value)
 
     def maybe_tokens(self, name: BindingName) -> TokenSet | None:
-        """Return the tokens of a sign-in, or None if there is no such sign-in, or if the stored value is no token set."""
+        """Return the tokens of the sign-in that is bound under this name, or None if there is no such sign-in, or if
+        its stored value is no token set.
+        """
         try:
             return self.tokens(name)
         except AileronError:
             return None
 
     def with_secret(self, name: str, value: Secret, now_ms: int) -> Opened:
-        """Store a value, as a new secret or in place of the old value. Raises AileronError (bad_input) if the value
-        cannot be stored, with the reason, (invalid_request) if the vault is full.
+        """Return the vault's next generation, with `value` stored under `name`, as a new secret or in place of the old
+        value. Raises AileronError (bad_input) if the value cannot be stored, with the reason, (invalid_request) if the
+        vault is full.
         """
         return self._changed(secrets=self._with_value(name, value, now_ms))
 
     def with_reference(self, name: str, elsewhere: Elsewhere, value: Secret, now_ms: int) -> Opened:
-        """Store the place of a secret, and a pin of the approved `value`, which was just fetched from that place and is
-        not stored.
+        """Return the vault's next generation, with the place of the secret `name`, and a pin of the approved `value`,
+        which was just fetched from that place and is not stored.
 
         Raises AileronError (bad_input) for an invalid place or value, (invalid_request) if the token is not another
         secret whose value is in this vault, if the secret has a sign-in's tokens or is itself a token, or if the vault
@@ -425,8 +434,8 @@ class Opened:
         return {**self._secrets, name: entry}.values()
 
     def without_secret(self, name: str) -> Opened:
-        """Remove a secret. Raises AileronError (not_found) if there is no such secret, (invalid_request) while a
-        binding uses it, or another secret is fetched with it.
+        """Return the vault's next generation, without this secret. Raises AileronError (not_found) if there is no such
+        secret, (invalid_request) while a binding uses it, or another secret is fetched with it.
         """
         if name not in self._secrets:
             raise _unknown_secret(name)
@@ -441,7 +450,8 @@ class Opened:
         return self._changed(secrets=(entry for entry in self.contents.secrets if entry.name != name))
 
     def with_sign_in(self, binding: Binding, tokens: Secret, now_ms: int, *, replace: bool) -> Opened:
-        """Bind the tokens that a provider issued, and store them as the binding's secret.
+        """Return the vault's next generation, with this binding, and with the tokens that a provider issued as its
+        secret.
 
         The secret's name must be new, or the name of this binding's earlier tokens. Raises AileronError as for `with_binding`,
         and (invalid_request) if the secret has another use.
@@ -454,7 +464,7 @@ class Opened:
         return self._bound(binding, secrets, now_ms, replace=replace)
 
     def with_binding(self, binding: Binding, now_ms: int, *, replace: bool) -> Opened:
-        """Let a secret serve a connector.
+        """Return the vault's next generation, with this binding, which lets a secret serve a connector.
 
         Raises AileronError (bad_input) for an invalid binding or a secret that does not fit it, (not_found) for an
         unknown secret, (invalid_request) if the binding exists and `replace` is false, if the vault is full, or if a
@@ -487,8 +497,8 @@ class Opened:
         return self._changed(bindings=[*others, BindingEntry.of(binding)], secrets=kept)
 
     def _check_fits(self, binding: Binding, now_s: float) -> None:
-        """Check that the secret fits the binding. Raises ValueError as for `check_fits`. A secret whose value is stored
-        outside the vault is checked once the value was fetched.
+        """Raise ValueError, as `check_fits` does, unless the binding can use its secret. A secret whose value is stored
+        outside the vault is not checked before the value was fetched.
         """
         entry = self._with_fetched(binding.secret)
         if entry.elsewhere is None:
@@ -496,8 +506,8 @@ class Opened:
             check_fits(binding, Secret(self._revealed(entry)), stored, now_s)
 
     def without_binding(self, name: BindingName) -> Opened:
-        """Remove a binding. Its secret stays, but a sign-in's tokens are removed, because nothing else can use them. Raises
-        AileronError(not_found) if there is no such binding.
+        """Return the vault's next generation, without this binding. Its secret stays, but a sign-in's tokens are
+        removed, because nothing else can use them. Raises AileronError(not_found) if there is no such binding.
         """
         binding = self.binding(name)
         if binding is None:
@@ -508,7 +518,7 @@ class Opened:
         return self._changed(bindings=self._bindings_but(name), secrets=kept)
 
     def with_tokens(self, name: BindingName, tokens: TokenSet, grant: OAuthGrant, now_ms: int) -> Opened:
-        """Store renewed tokens of the same sign-in, and their grant.
+        """Return the vault's next generation, with the renewed tokens of this binding's sign-in, and their grant.
 
         Raises AileronError (binding_required) if there is no such binding, (bad_input) for an invalid grant, and
         (binding_failed) if the binding now has another sign-in, or none.
@@ -522,11 +532,15 @@ class Opened:
         return self._changed(secrets=self._with_value(binding.secret, tokens.sealed(), now_ms), bindings=bindings)
 
     def with_renewal(self, name: BindingName, at_ms: int) -> Opened:
-        """Record that a renewal request is about to be sent to the provider. Raises AileronError as for `with_tokens`."""
+        """Return the vault's next generation, which records that a renewal request for this binding's sign-in is about
+        to be sent to the provider. Raises AileronError as `with_tokens` does.
+        """
         return self._with_edited_grant(name, lambda grant: msgspec.structs.replace(grant, renewing_ms=at_ms))
 
     def with_refusal(self, name: BindingName, code: str) -> Opened:
-        """Record that the provider no longer renews the sign-in. Raises AileronError as for `with_tokens`."""
+        """Return the vault's next generation, which records that the provider no longer renews this binding's sign-in,
+        with its error code. Raises AileronError as `with_tokens` does.
+        """
         return self._with_edited_grant(
             name, lambda grant: msgspec.structs.replace(grant, failed=code, renewing_ms=None)
         )
@@ -552,14 +566,16 @@ class Opened:
         return binding
 
     def with_approver(self, consents: Consents) -> Opened:
-        """Set the approver and their consents. Raises AileronError(bad_input) if a file cannot contain them."""
+        """Return the vault's next generation, with this approver and these consents. Raises AileronError(bad_input) if
+        a vault's file cannot contain them.
+        """
         with _as_bad_input():
             check_kept(consents)
         return self._changed(consents=consents)
 
     def with_consents(self, edit: Callable[[Consents], Consents]) -> Opened:
-        """Change the approver's consents. Raises AileronError (not_found) if there is no approver, and otherwise as for
-        `with_approver`.
+        """Return the vault's next generation, with the consents that `edit` returns for the present ones. Raises
+        AileronError (not_found) if there is no approver, and otherwise as `with_approver` does.
         """
         known = self.contents.consents
         if known is None:
@@ -584,7 +600,7 @@ class Opened:
         bindings: Iterable[BindingEntry] | None = None,
         consents: Consents | None = None,
     ) -> Opened:
-        """Return the vault's next generation with the given parts replaced, sealed.
+        """Return the vault's next generation with the given parts replaced and a new seal.
 
         Raises AileronError(invalid_request) if the result exceeds the limits of a file.
         """
@@ -600,14 +616,15 @@ class Opened:
 
 
 def create(ways: Unlockers) -> Opened:
-    """Return a new, empty vault. Takes as long as one unlock."""
+    """Return a new, empty vault that the unlockers `ways` open. This takes as long as opening a vault."""
     vault, key = os.urandom(16).hex(), DataKey.generate()
     slots = seal_slots(key, ways, vault)
     return Opened(_sealed(Contents(FORMAT, vault, 1, slots, (), (), b""), key), key)
 
 
 def unlock(unverified: Contents, typed: Secret) -> tuple[Opened, Way]:
-    """Open a vault with a passphrase or a recovery code. Return the open vault, and which of the two was used.
+    """Open a vault with `typed`, its passphrase or a recovery code. Return the open vault, and which of the two was
+    used.
 
     Raises EnvelopeError if `typed` is neither (or the slot was changed), ContentsError if another part of the file was
     changed, MistypedError for a recovery code with a typing mistake.
@@ -671,8 +688,8 @@ def _bounded(contents: Contents) -> Contents:
 
 
 def _check_value(name: str, value: Secret) -> None:
-    """Raise ValueError for a value that cannot be stored. The error neither quotes the value nor leaves it in a frame, which a
-    traceback may show.
+    """Raise ValueError for a value that cannot be stored. The error does not quote the value, and its traceback has no
+    frame with the value in a local variable.
     """
     if not MIN_SECRET_BYTES <= len(value) <= MAX_SECRET_BYTES:
         reason = "a shorter one could not be distinguished from ordinary text in answers"
@@ -724,7 +741,8 @@ def _changed_elsewhere(entry: SecretEntry, bindings: Iterable[Binding]) -> Ailer
 
 
 def _as_sent(entry: SecretEntry) -> Binding:
-    """Return a binding for the token with which the secret of `entry` is fetched, as if bound to the server that gets it.
+    """Return a binding that describes the token with which the secret of `entry` is fetched, as if the token were bound
+    to the server that gets it.
 
     If a program fetches the secret, the binding has no host.
     """

@@ -38,20 +38,21 @@ _FORM: Final = re.compile(r"[0-9A-Za-z]{5}(?:[ -]?[0-9A-Za-z]{5}){6}")
 
 
 class MistypedError(ValueError):
-    """Raised for text that has the form of a recovery code but contains a mistake.
+    """Error: a text has the form of a recovery code but contains a typing mistake.
 
     The message has the numbers of the wrong groups, and never quotes the text.
     """
 
 
 def generate() -> Secret:
-    """Return a new code in the form in which it is printed: 41 ASCII characters."""
+    """Return a new recovery code in the form in which it is printed: 41 ASCII characters."""
     groups = [[secrets.randbelow(len(_SYMBOLS)) for _ in range(_RANDOM)] for _ in range(GROUPS)]
     return Secret(_spelled([[*group, _check(number, group)] for number, group in enumerate(groups, 1)]))
 
 
 def read(text: str) -> Secret | None:
-    """Return the typed recovery code as `generate` spells it, or None if the text does not have the form of a code.
+    """Return the typed recovery code as `generate` spells it, or None if the text does not have the form of a recovery
+    code.
 
     Raises MistypedError if it has the form but contains a mistake.
     """
@@ -66,7 +67,9 @@ def read(text: str) -> Secret | None:
 
 
 def _check(number: int, group: list[int]) -> int:
-    """Return the value of a group's check symbol: with it, the weighted sum of the group and its number is a multiple of 31."""
+    """Return the value of the check symbol of a group of symbols in a recovery code. With it, the weighted sum of the
+    group and of its number is a multiple of 31.
+    """
     return (number + sum(weight * value for weight, value in enumerate(group, 2))) * -1 % len(_SYMBOLS)
 
 

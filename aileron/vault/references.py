@@ -41,7 +41,9 @@ _TOKEN: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 
 
 def check_elsewhere(elsewhere: Elsewhere) -> None:
-    """Check a reference. Raise ValueError for an invalid reference, with the name of the wrong part."""
+    """Raise ValueError if a part of a reference (the place of a secret's value outside the vault) is invalid; the
+    message names the part.
+    """
     kind = elsewhere.parsed.kind
     if (elsewhere.program is None) != (kind == "vault"):
         raise ValueError(f"{elsewhere.reference} is read by a program if, and only if, it does not name a server")
@@ -67,7 +69,7 @@ def pin_of(value: Secret) -> bytes:
 
 
 def is_pinned(pin: bytes, value: Secret) -> bool:
-    """Return whether `value` is the approved value from which the pin was made."""
+    """Return whether `value` is the approved value of a secret from which this pin was made."""
     key, digest = pin[:_KEY_BYTES], pin[_KEY_BYTES:]
     return hmac.compare_digest(digest, hmac.digest(key, value.reveal(), "sha256"))
 
@@ -78,8 +80,8 @@ class _Fetched(msgspec.Struct, frozen=True):
 
 
 class FetchedValues:
-    """The values that were fetched under one key of a vault. All generations under that key share these values, which are
-    dropped together with the key.
+    """The fetched values of a vault's secrets that are stored outside it, encrypted with the vault's data key. All
+    generations of the vault with that key share them, and they are dropped together with it.
     """
 
     def __init__(self) -> None:
@@ -95,17 +97,21 @@ class FetchedValues:
         self._known[entry.name] = _Fetched(entry, at_s)
 
     def of(self, entry: SecretEntry) -> SecretEntry | None:
-        """Return `entry` with the fetched value, sealed like any other, in place of the pin; None if it was not fetched yet."""
+        """Return the entry of a secret with the fetched value, encrypted like a stored one, in place of the pin; None
+        if the value was not fetched yet.
+        """
         found = self._known.get(entry.name)
         return found.entry if found is not None and _is_of(found.entry, entry) else None
 
     def fetched_at(self, entry: SecretEntry) -> float | None:
-        """Return the time at which the value was fetched (s, of a clock that counts suspend time), or None."""
+        """Return the time at which the value for this entry was fetched (s, of a clock that counts suspend time), or
+        None if it was not.
+        """
         found = self._known.get(entry.name)
         return found.at_s if found is not None and _is_of(found.entry, entry) else None
 
     def clear(self) -> None:
-        """Drop all values, because the key is no longer used."""
+        """Drop all fetched values, because the key that encrypts them is no longer used."""
         self._known.clear()
 
 

@@ -52,18 +52,20 @@ __all__ = [
 ]
 
 KEPT_S: Final = 24 * 3600.0
-"""Seconds for which a former secret is remembered: a day, the longest lifetime that providers give an access token, except for
-tokens that never expire.
+"""Seconds for which a secret is remembered after its binding ended or changed: a day, the longest lifetime that
+providers give an access token, except for tokens that never expire.
 """
 MOST_OF_ONE: Final = 8
-"""Maximum number of remembered secrets of one binding, so that a token that is renewed each minute does not displace other
-secrets.
+"""Maximum number of former secrets of one binding that are remembered, so that a token that is renewed each minute does
+not displace other secrets.
 
 Each token without a stated lifetime is used for ten minutes (oauth/minting.py), so the remembered tokens cover more than an
 hour, which is the usual lifetime.
 """
 MOST: Final = 64
-"""Maximum number of remembered secrets in total. Each has at most 64 KiB, and each is searched for in responses."""
+"""Maximum number of former secrets that are remembered in total. Each has at most 64 KiB, and responses are searched
+for each.
+"""
 
 
 class Sendable(msgspec.Struct, frozen=True):
@@ -86,7 +88,7 @@ class Sendables:
 
 
 class Bound(msgspec.Struct, frozen=True):
-    """A binding and its secret's entry. The secret is sealed, possibly under the key of another vault."""
+    """A binding and the entry of its secret. The secret is encrypted, possibly with the key of another vault."""
 
     binding: Binding
     entry: SecretEntry
@@ -109,7 +111,8 @@ class Own(msgspec.Struct, frozen=True):
 
 
 class Replaced(msgspec.Struct, frozen=True):
-    """A former binding and its secret, and the time at which it ended (s, of a clock that counts suspend time).
+    """Record of a former binding: the binding, its secret, and the time at which it ended or changed (s, of a clock
+    that counts suspend time).
 
     `is_token` is true for a token that was issued with the binding's secret, and was never bound itself.
     """
@@ -126,7 +129,7 @@ def could_reach(binding: Binding, host: str) -> bool:
 
 
 def is_provider(binding: Binding, host: str) -> bool:
-    """Return whether this host issues the binding's tokens, with or without a sign-in."""
+    """Return whether `host` (HOST:PORT) is the server that issues the binding's tokens, with or without a sign-in."""
     token_url = None if binding.reach is None else binding.reach.token_url
     if (binding.grant is None and binding.kind != "oauth2_client") or token_url is None:
         return False
@@ -138,7 +141,8 @@ def is_provider(binding: Binding, host: str) -> bool:
 
 
 def replaced(before: Iterable[Bound], after: Iterable[Bound], at_s: float) -> list[Replaced]:
-    """Return a record of each binding in `before` that is missing from `after` or has lost something there.
+    """Return a record of each binding in `before` that is missing from `after`, or that no longer sends the same secret
+    to all of the same hosts there.
 
     It has lost something if its secret's value, its user name or its login changed, or if it no longer reaches one of its hosts.
     """

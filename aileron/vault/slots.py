@@ -79,7 +79,9 @@ class PassphraseSlot(msgspec.Struct, frozen=True, forbid_unknown_fields=True, ta
     key: Sealed
 
     def context(self, vault: str) -> bytes:
-        """Return the context to which the sealed key is bound: this vault, and every parameter of the key's derivation."""
+        """Return the context to which the encryption of the data key is bound: this vault, and every parameter of the
+        key's derivation.
+        """
         cost = msgspec.to_builtins(self.argon2id)
         return _context({"vault": vault, "kind": "passphrase", "argon2id": cost, "salt": self.salt.hex()})
 
@@ -91,7 +93,7 @@ class RecoverySlot(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_
     key: Sealed
 
     def context(self, vault: str) -> bytes:
-        """Return the context to which the sealed key is bound."""
+        """Return the context to which the encryption of the data key is bound, as bytes."""
         return _context({"vault": vault, "kind": "recovery", "salt": self.salt.hex()})
 
 
@@ -105,7 +107,7 @@ class KeyringSlot(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_f
     key: Sealed
 
     def context(self, vault: str) -> bytes:
-        """Return the context to which the sealed key is bound."""
+        """Return the context to which the encryption of the data key is bound, as bytes."""
         return _context({"vault": vault, "kind": "keyring", "id": self.id, "salt": self.salt.hex()})
 
 
@@ -129,7 +131,7 @@ class Unlockers(msgspec.Struct, frozen=True):
 
 
 def check_slots(slots: tuple[Slot, ...]) -> None:
-    """Check the slots. Raise ValueError for slots that this program would not have written."""
+    """Raise ValueError for slots of a vault's file that this program would not have written."""
     kinds = [type(slot) for slot in slots]
     _expect(kinds.count(PassphraseSlot) == 1 and kinds[0] is PassphraseSlot, "not one passphrase slot, and it first")
     _expect(len(slots) - 1 <= MAX_OTHERS, f"{len(slots) - 1} slots beside the passphrase's, more than {MAX_OTHERS}")
@@ -146,7 +148,8 @@ def check_slots(slots: tuple[Slot, ...]) -> None:
 
 
 def seal_slots(key: DataKey, ways: Unlockers, vault: str) -> tuple[Slot, ...]:
-    """Return a slot for each way to open the vault. Takes as long as one unlock.
+    """Return a slot for each way to open the vault, with `key` encrypted in each. This takes as long as opening a
+    vault.
 
     Raises MemoryError if the machine has too little memory, ValueError for an invalid keyring key, or for too many
     recovery codes.
@@ -168,15 +171,17 @@ def seal_slots(key: DataKey, ways: Unlockers, vault: str) -> tuple[Slot, ...]:
 
 
 def open_with_passphrase(slots: tuple[Slot, ...], passphrase: Secret, vault: str) -> DataKey:
-    """Return the data key, unverified. Raises EnvelopeError for a wrong passphrase."""
+    """Decrypt the vault's data key with the passphrase and return it; the vault's contents are not verified. Raises
+    EnvelopeError for a wrong passphrase.
+    """
     slot = slots[0]
     assert isinstance(slot, PassphraseSlot)
     return unwrap_key(slot.key, passphrase, slot.salt, slot.argon2id, context=slot.context(vault))
 
 
 def open_with_recovery_code(slots: tuple[Slot, ...], typed: Secret, vault: str) -> DataKey:
-    """Return the data key, unverified. Raises EnvelopeError if the text is no code of this vault, MistypedError for a code
-    with a typing mistake.
+    """Decrypt the vault's data key with a recovery code and return it; the vault's contents are not verified. Raises
+    EnvelopeError if the text is no code of this vault, MistypedError for a code with a typing mistake.
     """
     try:
         code = recovery.read(typed.reveal().decode())
@@ -193,7 +198,9 @@ def open_with_recovery_code(slots: tuple[Slot, ...], typed: Secret, vault: str) 
 
 
 def open_with_keyring(slots: tuple[Slot, ...], key: Secret, vault: str) -> DataKey:
-    """Return the data key, unverified. Raises EnvelopeError for a wrong key, and if the vault has no keyring slot."""
+    """Decrypt the vault's data key with the key from the keyring and return it; the vault's contents are not verified.
+    Raises EnvelopeError for a wrong key, and if the vault has no keyring slot.
+    """
     for slot in slots:
         if isinstance(slot, KeyringSlot):
             return unwrap_with_key(slot.key, key, slot.salt, _KEYRING, context=slot.context(vault))

@@ -32,8 +32,8 @@ from aileron.vault.bindings import Binding
 __all__ = ["check_login", "check_still_bound"]
 
 _KEPT_S: Final = 0.001
-"""Tolerance in seconds. Times of bindings have a precision of a millisecond, so a binding made in the same millisecond as the
-question must not count as later.
+"""Tolerance in seconds when the time of a binding is compared with that of a plan. Times of bindings have a precision
+of a millisecond, so a binding made in the same millisecond as the plan must not count as later.
 """
 
 
@@ -54,8 +54,8 @@ def check_still_bound(found: Binding | None, use: CredentialUse, since: float) -
 
 
 def check_login(binding: Binding, use: CredentialUse) -> None:
-    """Check that account and login are those with which the plan was made. Raises AileronError(binding_failed) if not, with
-    the differences.
+    """Raise AileronError(binding_failed) unless the binding's account and login are those with which the plan was made.
+    The message names the differences.
 
     Quick, because this check runs at the moment of the loan.
     """

@@ -94,12 +94,14 @@ class VaultCopy:
 
     @property
     def mark(self) -> Mark:
-        """The id of the vault from which the copy was made, and that vault's state in the copy."""
+        """The id of the vault from which the copy was made, and the state (generation and seal) of that vault in the
+        copy.
+        """
         return self._opened.mark
 
     @property
     def consents(self) -> Consents | None:
-        """The approver and their consents in the copy."""
+        """The approver and their consents in the copy; None if it has no approver."""
         return self._opened.contents.consents
 
     def at_generation(self, generation: int) -> Opened:
@@ -112,7 +114,7 @@ class VaultCopy:
         return self._opened.at_generation(generation)
 
     def wipe(self) -> None:
-        """Overwrite the key of the copy."""
+        """Overwrite the data key of this copy of a vault in memory, so that the copy cannot be used any longer."""
         self._opened.wipe()
 
 
@@ -133,14 +135,16 @@ class VaultFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SealedCopy(msgspec.Struct, frozen=True):
-    """The bytes of a vault that is still sealed, and the vault's state."""
+    """A copy of a vault as the encrypted bytes of its file, and the state of the vault in it."""
 
     data: bytes
     mark: Mark
 
 
 class Rotated(msgspec.Struct, frozen=True):
-    """The result of a rotation: the way that authorized it, and the new recovery codes."""
+    """The result of a rotation of the vault's key: the way (passphrase or recovery code) that authorized it, and the
+    new recovery codes.
+    """
 
     way: Way
     codes: tuple[Secret, ...]
@@ -155,7 +159,9 @@ class Restored(msgspec.Struct, frozen=True):
 
 
 class _Reached(NamedTuple):
-    """A cache of `may_be_bound`: for each host, whether a binding in `now` or `last` could reach it."""
+    """Cache of `Vault.may_be_bound`: for each host, whether the secret of a binding in `now` or `last` could have been
+    sent to it.
+    """
 
     now: tuple[Binding, ...]
     last: tuple[Bound, ...]
@@ -180,17 +186,20 @@ class Vault:
         self._before: tuple[Replaced, ...] = ()
         """Records of bindings that ended or changed recently. To set it, hold the lock `_using`."""
         self._bound_last: tuple[Bound, ...] = ()
-        """The bindings of the vault when it was last open, and those in vault files that were replaced since.
+        """The bindings of the vault when it was last open, and the bindings in vault files that were replaced since
+        then.
 
         No binding is removed from this list because of an unverified file, or because another vault replaced the file.
         """
         self._reached = _Reached((), (), {})
         self._own: tuple[Binding, ...] = ()
         self._said_last: tuple[tuple[int, int, int], tuple[Binding, ...], tuple[Binding, ...]] | None = None
-        """Cache of `_said`: inode, modification time and size of the locked vault's file, `_own`, and the bindings of both."""
+        """Cache of `_said`: inode, modification time and size of the locked vault's file, `_own`, and the bindings in
+        the file and in `_own`.
+        """
 
     def tell_changes(self, changed: Callable[[], None]) -> None:
-        """Set a function that is called after each change from now on, in the thread that made the change."""
+        """Set a function that is called after each change of the vault from now on, in the thread that made the change."""
         self._changed = changed
 
     def tell_ends(self, forget: Callable[[], None]) -> None:
@@ -207,7 +216,7 @@ class Vault:
 
     @property
     def idle_s(self) -> float:
-        """Seconds since a secret was last lent, the vault was last changed, or it was opened. Suspend time counts."""
+        """Seconds since a secret was last lent, the vault was last changed, or it was opened. Time in suspend counts."""
         return since_boot() - self._used_at
 
     @property
@@ -227,11 +236,13 @@ class Vault:
 
     @property
     def times_locked(self) -> int:
-        """Number of times that the key was removed from memory, for callers with data that must not outlast the key."""
+        """Number of times that the key was removed from memory, for callers that hold data which they must drop
+        together with the key.
+        """
         return self._times_locked
 
     def status(self) -> VaultFacts:
-        """Return the vault's current facts, without opening it."""
+        """Return the facts about the vault that are known without opening it."""
         contents = self._contents()
         slots = contents.slots if contents else ()
         return VaultFacts(
@@ -266,7 +277,8 @@ class Vault:
         return ways.recovery
 
     def unlock(self, typed: Secret) -> Way:
-        """Open the vault until `lock()` with its passphrase or a recovery code. Return which of the two was used.
+        """Open the vault with its passphrase or a recovery code (`typed`), until `lock` is called. Return which of the
+        two was used.
 
         Raises AileronError(unauthorized) if `typed` is neither; the vault then stays as it was.
 
@@ -278,7 +290,7 @@ class Vault:
             return way
 
     def unlock_with_keyring(self, key: Secret) -> None:
-        """Open the vault with the key from a keyring. Raises the same errors as `unlock`, and
+        """Open the vault with the key from a keyring, until `lock` is called. Raises the same errors as `unlock`, and
         AileronError(invalid_request) if the vault has no keyring slot.
         """
         with self._changing:
@@ -287,7 +299,8 @@ class Vault:
     def rotate(
         self, typed: Secret, passphrase: Secret, *, recovery_codes: bool = False, keyring: KeyringKey | None = None
     ) -> Rotated:
-        """Give the open vault another passphrase and another key, under which every secret is encrypted anew.
+        """Give the open vault a new passphrase and a new data key, with which every secret is encrypted anew. `typed`
+        is its present passphrase or a recovery code.
 
         Returns the recovery codes, if requested. `typed` is the present passphrase, or a recovery code: a keyring's key is not
         enough. All former ways to open the vault end.
@@ -318,10 +331,10 @@ class Vault:
         return Rotated(way, ways.recovery)
 
     def backup(self, typed: Secret | None = None) -> SealedCopy:
-        """Return the file's bytes, completely verified. While the vault is locked, this requires its passphrase or a
-        recovery code, and the vault stays locked. Raises AileronError (vault_locked) if the vault is locked and `typed`
-        is missing, or if there is no file, (unauthorized) if `typed` is wrong, (hash_mismatch) if the file cannot be
-        verified.
+        """Return the bytes of the vault's file, after verifying it completely. While the vault is locked, this requires
+        its passphrase or a recovery code, and the vault stays locked. Raises AileronError (vault_locked) if the vault
+        is locked and `typed` is missing, or if there is no file, (unauthorized) if `typed` is wrong, (hash_mismatch) if
+        the file cannot be verified.
         """
         with self._changing:
             data = self._file.maybe_read()
@@ -340,7 +353,8 @@ class Vault:
             return SealedCopy(data, current.mark)
 
     def copy(self, data: bytes, typed: Secret, name: str) -> VaultCopy:
-        """Open a copy of this vault or another with its own passphrase or recovery code, and verify it completely.
+        """Open the copy of a vault that `data` contains with that copy's passphrase or a recovery code (`typed`), and
+        verify it completely. `name` names the copy in errors.
 
         `name` is the copy's name in messages. Raises AileronError as for `unlock`. The vault does not change.
         """
@@ -351,8 +365,8 @@ class Vault:
             return VaultCopy(found)
 
     def put_back(self, copy: VaultCopy, above: int) -> Restored:
-        """Replace the vault by a verified copy, and lock the vault. The replaced file remains in the same directory under
-        another name.
+        """Replace the vault by a verified copy, with a generation above `above`, and lock the vault. The replaced file
+        remains in the same directory under another name.
 
         The copy gets a generation after `above`, after its own generation and after any known generation, so that no earlier
         file is ever considered newer.
@@ -382,8 +396,8 @@ class Vault:
         return Restored(after.mark.vault, after.mark.generation, aside)
 
     def lock(self) -> None:
-        """Remove the key from memory immediately, even if other operations are in progress. A loan lasts until its response is
-        complete.
+        """Remove the key from memory immediately, even if other operations are in progress. A secret that is lent stays
+        usable until the response to its request is complete.
         """
         with self._using:
             was, self._opened = self._opened, None
@@ -394,7 +408,8 @@ class Vault:
         self._forget()
 
     def _make_way_for(self, after: Opened) -> None:
-        """Lock the vault because `after` replaces it, but remember its bindings, whose secrets may have been sent.
+        """Lock the open vault because the vault `after` replaces it. Remember its bindings, whose secrets may have been
+        sent.
 
         Their secrets are sealed under the key of `after` if they can be decrypted now.
         """
@@ -424,8 +439,9 @@ class Vault:
             return look(self._required())
 
     def check_change(self, edit: Callable[[Opened, int], Opened]) -> None:
-        """Check that a change would succeed now, without writing. `edit` gets the open vault and the time in milliseconds since
-        the epoch, and is called as `look` is in `read`. Raises AileronError as `edit` does, and (vault_locked).
+        """Check that a change would succeed now, without writing. `edit` makes the change: it gets the open vault and
+        the time in milliseconds since the epoch, and is called as `look` is in `read`. Raises AileronError as `edit`
+        does, and (vault_locked).
         """
         with self._using, self._translated():
             edit(self._required(), self._now_ms())
@@ -436,8 +452,8 @@ class Vault:
         return tuple(entry.info() for entry in contents.secrets) if contents else ()
 
     def kept_elsewhere(self) -> dict[str, Elsewhere]:
-        """Return the secrets whose value is stored outside the vault, by name, with their place. This also works while the
-        vault is locked.
+        """Return the secrets whose value is stored outside the vault, by name, each with the place of its value. This
+        also works while the vault is locked.
         """
         return {info.name: info.elsewhere for info in self.secrets() if info.elsewhere is not None}
 
@@ -484,8 +500,8 @@ class Vault:
             return (bound.secret, *names)
 
     def keep_fetched(self, entry: SecretEntry, value: Secret) -> None:
-        """Store the value that was just fetched for this entry, sealed and in memory only, until the vault is locked or the
-        entry changes.
+        """Store the value that was just fetched for this entry of a secret, encrypted and in memory only, until the
+        vault is locked or the entry changes.
 
         Raises AileronError (binding_failed) if `value` is not the approved value, (vault_locked) if the vault is locked.
         """
@@ -547,7 +563,7 @@ class Vault:
                 self._bound_last = now
 
     def _said(self) -> tuple[Binding, ...]:
-        """Return the bindings in a locked vault's file, unverified.
+        """Return the bindings in the file of the locked vault, unverified, and those in `_own`.
 
         The file is read again only if it was changed, because this method is called for each piece of a response.
         """
@@ -607,7 +623,7 @@ class Vault:
         )
 
     def bind(self, binding: Binding, *, replace: bool = False) -> None:
-        """Let a stored secret serve a connector.
+        """Store a binding, with which a stored secret serves a connector.
 
         Raises AileronError (bad_input) for an invalid binding or a secret that does not fit it, (not_found) if its
         secret is not stored, (invalid_request) if the name is taken and `replace` is not set, if the vault is full, or
@@ -618,8 +634,8 @@ class Vault:
         self._change(lambda current: current.with_binding(binding, self._now_ms(), replace=replace))
 
     def bind_sign_in(self, binding: Binding, tokens: Secret, *, replace: bool = False) -> None:
-        """Store the tokens that a provider issued as the binding's secret, and bind that secret, in one write, so that a grant
-        always describes the stored tokens.
+        """Store the tokens that a provider issued as the binding's secret, and store the binding, in one write, so that
+        a binding's grant always describes the stored tokens.
 
         Raises AileronError as for `bind`, and (invalid_request) for a secret that has another use.
         """
@@ -627,7 +643,7 @@ class Vault:
         self._change(lambda current: current.with_sign_in(binding, tokens, now_ms, replace=replace))
 
     def revoke(self, name: BindingName) -> TokenSet | None:
-        """Remove a binding. Its secret stays, but the tokens of a sign-in are removed.
+        """Remove a binding. Its secret stays, but the tokens of a sign-in are removed and returned.
 
         Return these tokens, as last renewed, so that the caller can revoke them at their provider. Raises
         AileronError(not_found) if there is no such binding.
@@ -643,7 +659,7 @@ class Vault:
         return ended[-1]
 
     def tokens(self, name: BindingName) -> TokenSet:
-        """Return the tokens of a sign-in.
+        """Return the tokens of the sign-in that is bound under this name.
 
         Raises AileronError (vault_locked) if the vault is locked, (binding_required) if there is no such binding,
         (binding_failed) if the binding has no sign-in, or its secret was overwritten.
@@ -663,7 +679,8 @@ class Vault:
         return None
 
     def put_tokens(self, name: BindingName, tokens: TokenSet, grant: OAuthGrant) -> None:
-        """Store renewed tokens and their grant, in one write; `created_at` and `reach` do not change.
+        """Store the renewed tokens of this binding's sign-in and their grant, in one write; the binding's `created_at`
+        and `reach` do not change.
 
         Raises AileronError(binding_failed) if `grant` belongs to another sign-in, that is, if its `obtained_ms` differs from
         the binding's because of a new sign-in. Otherwise raises the same errors as `tokens`, and (bad_input) for an invalid
@@ -672,12 +689,14 @@ class Vault:
         self._change(lambda current: current.with_tokens(name, tokens, grant, self._now_ms()))
 
     def note_renewal(self, name: BindingName, at_ms: int) -> None:
-        """Record that a renewal request is about to be sent to the provider. Raises AileronError as for `tokens`."""
+        """Record that a renewal request for this binding's sign-in is about to be sent to the provider. Raises
+        AileronError as `tokens` does.
+        """
         self._change(lambda current: current.with_renewal(name, at_ms))
 
     def note_refused(self, name: BindingName, code: str) -> None:
-        """Record that the provider no longer renews the sign-in, with its error code. Raises AileronError as for `tokens`, and
-        (bad_input) for an invalid code.
+        """Record that the provider no longer renews this binding's sign-in, with the provider's error code. Raises
+        AileronError as `tokens` does, and (bad_input) for an invalid code.
         """
         self._change(lambda current: current.with_refusal(name, code))
 
@@ -702,15 +721,15 @@ class Vault:
         return known.contents.consents
 
     def set_approver(self, consents: Consents) -> None:
-        """Set the approver and their consents. Raises AileronError(bad_input) if they are invalid.
+        """Set the approver and their consents. Raises AileronError(bad_input) if the consents are invalid.
 
         The caller must have checked the vault's passphrase, and that the former approver agrees.
         """
         self._change(lambda current: current.with_approver(consents))
 
     def change_consents(self, edit: Callable[[Consents], Consents]) -> None:
-        """Change the approver's consents; the approver stays the same. Raises AileronError (not_found) if there is no
-        approver, (bad_input) if the result is invalid.
+        """Replace the approver's consents by those that `edit` returns for them; the approver stays the same. Raises
+        AileronError (not_found) if there is no approver, (bad_input) if the result is invalid.
 
         `edit` gets the file's present consents, verified. It is called while the lock of the key is held, so it must be quick,
         and must not call the vault. If it raises an exception, nothing changes, and the caller gets the exception.
@@ -718,14 +737,14 @@ class Vault:
         self._change(lambda current: current.with_consents(edit))
 
     def check_opens(self, typed: Secret) -> Way:
-        """Check that a passphrase or a recovery code opens this vault, which is open and stays open. Return which of the two
-        was typed. Raises AileronError as for `check_passphrase`.
+        """Check that `typed`, a passphrase or a recovery code, opens this vault, which is open and stays open. Return
+        which of the two it is. Raises AileronError as `check_passphrase` does.
         """
         with self._changing:
             return self._check_opens(lambda unverified: self._unlocked(unverified, typed))
 
     def check_opens_with_keyring(self, key: Secret) -> None:
-        """Check that the key from a keyring opens this vault. Raises AileronError as for `check_passphrase`, and
+        """Check that the key from a keyring opens this vault. Raises AileronError as `check_passphrase` does, and
         (invalid_request) if the vault has no keyring slot.
         """
         with self._changing:
@@ -745,9 +764,9 @@ class Vault:
             self._check_opens(lambda unverified: (self._unlocked_with_passphrase(unverified, passphrase), "passphrase"))
 
     def reveal(self, name: BindingName) -> tuple[Binding, Secret]:
-        """Return the present binding and its secret's value. Raises AileronError (binding_required) if there is no such
-        binding, (vault_locked) if the vault is locked, or if the secret's value is stored outside the vault and was not
-        fetched since the vault was opened.
+        """Return the present binding with this name and the value of its secret. Raises AileronError (binding_required)
+        if there is no such binding, (vault_locked) if the vault is locked, or if the secret's value is stored outside
+        the vault and was not fetched since the vault was opened.
 
         Only lend.py and daemon/secrets may call this method; no other code needs a value.
         """
@@ -772,8 +791,8 @@ class Vault:
         return int(self._clock() * 1000)
 
     def _change(self, edit: Callable[[Opened], Opened]) -> None:
-        """Verify the file's present contents, apply `edit` to them, and write the result. If an exception is raised, nothing
-        changes.
+        """Verify the file's present contents, apply `edit` to them, and write the result. If an exception is raised,
+        the vault does not change.
         """
         with self._changing:
             self.check_unlocked()
@@ -810,7 +829,7 @@ class Vault:
             return decode(data)
 
     def _replace_key(self, change: LockedFile, known: Opened, after: Opened) -> AileronError | None:
-        """Write the vault under its new key, and use that key from now on.
+        """Write `after`, the vault with its new data key, to the file, and use that key from now on.
 
         Return the disk's error if the disk failed after the new file was in place. The old passphrase then no longer opens the
         vault.
@@ -883,7 +902,9 @@ class Vault:
         what: str = "wrong passphrase for",
         forgotten: str = "",
     ) -> Iterator[None]:
-        """Turn errors of the block, which unlocks a vault or copy with `typed` and verifies it, into an AileronError."""
+        """Turn the errors of a block that opens the vault, or the copy `name`, with `typed` and verifies it into an
+        AileronError.
+        """
         file = name or self._file.path
         wrong = f"{what} {file} (or its slot was changed)"
         if len(typed) > MAX_PASSPHRASE_BYTES:
@@ -921,7 +942,9 @@ class Vault:
         self._forget()
 
     def _contents(self) -> Contents | None:
-        """Return the contents: from verified memory while the vault is open, from the unverified file while it is locked."""
+        """Return the vault's contents: from verified memory while it is open, from the unverified file while it is
+        locked. None if there is no file.
+        """
         known = self._opened
         return self._read() if known is None else known.contents
 
@@ -956,7 +979,9 @@ class Vault:
 
     @contextlib.contextmanager
     def _translated(self, name: str | None = None) -> Iterator[None]:
-        """Turn errors about invalid contents into an AileronError that names the vault's file, or the copy if `name` is given."""
+        """Turn the errors of a block about invalid contents into an AileronError that names the vault's file, or the
+        copy `name` if it is given.
+        """
         try:
             yield
         except ContentsError as error:
@@ -1002,7 +1027,7 @@ def _wiped(new: Opened) -> Iterator[Opened]:
 
 
 def _maybe_said(change: LockedFile) -> Contents | None:
-    """Return the contents of the present file, unverified, or None if the file is unreadable."""
+    """Return the contents of the vault's present file, unverified, or None if the file is unreadable."""
     try:
         data = change.maybe_read()
         return None if data is None else decode(data)
@@ -1011,7 +1036,7 @@ def _maybe_said(change: LockedFile) -> Contents | None:
 
 
 def _bound_by(unverified: Contents | None, own: Iterable[Binding]) -> list[Bound]:
-    """Return the bindings of unverified contents, as `Opened.bound_with` does for verified contents."""
+    """Return the bindings in unverified contents of a vault and those in `own`, each with the entry of its secret."""
     if unverified is None:
         return []
     secrets = {entry.name: entry for entry in unverified.secrets}
