@@ -21,7 +21,7 @@ __all__ = ["Fetcher"]
 
 
 class Fetcher:
-    """The fetcher for secrets in other stores. Each daemon has one.
+    """The fetcher of the secrets that are stored in other programs or servers. Each daemon has one.
 
     `environment` is the daemon's. Each program gets only the variables that its module lists. If HOME is not
     set, it is taken from the password database.
@@ -33,7 +33,8 @@ class Fetcher:
         self._environment: Final = {**environment, "HOME": environment.get("HOME") or os.path.expanduser("~")}
 
     def pinned(self, reference: SecretReference, token: str | None) -> Elsewhere:
-        """Return the reference pinned to the path of the program that reads it. The path is looked up now.
+        """Return the reference together with the path of the program that reads it, which is looked up now and used
+        from now on.
 
         Raises AileronError(binding_failed) if the program is not installed. Reads the file system.
         """
@@ -41,8 +42,8 @@ class Fetcher:
         return Elsewhere(str(reference), program=program, token=token)
 
     async def fetch(self, elsewhere: Elsewhere, token: Secret | None, deadline: float) -> Secret:
-        """Return the current value of the secret. `token` is the value of the secret that `elsewhere.token` names.
-        `deadline` is in the time of `anyio.current_time()`.
+        """Return the current value of the secret that is stored at `elsewhere`. `token` is the value of the secret that
+        `elsewhere.token` names. `deadline` is in the time of `anyio.current_time()`.
 
         Raises AileronError: binding_failed if the store does not give the secret, network_error if a server cannot be reached.
         """

@@ -30,7 +30,7 @@ from aileron.secret_stores.tokens import token_text
 __all__ = ["KeyValueStores"]
 
 MAX_ANSWER_BYTES: Final = 256 << 10
-"""256 KiB: maximum size of a response, enough for a secret of 64 KiB, escaped as JSON, and other fields."""
+"""256 KiB: maximum size of a store's response, enough for a secret of 64 KiB, escaped as JSON, and other fields."""
 
 
 class _Versioned(msgspec.Struct):
@@ -112,7 +112,7 @@ def _refusal(reference: SecretReference, to: HostPort, status: int, token: str) 
 
 
 def _unanswered(reference: SecretReference, error: AileronError) -> AileronError:
-    """Return the error for a request that got no response. Its text is written here, and quotes no data that was sent or
+    """Return the error for a request to a store that got no response. Its text quotes no data that was sent or
     received.
     """
     failure = error.failure

@@ -49,7 +49,7 @@ async def from_op(
 
 
 def _why(reference: SecretReference, ended: Ended) -> AileronError:
-    """Return the error that the output of `op` indicates. The output is searched but not quoted."""
+    """Return the error for a run of `op` that failed, according to its output. The output is searched but not quoted."""
     if ended.says(b"isn't a", b"isn't an", b"does not have a field", b"could not find", b"no item"):
         fault = "1Password has no such vault, item or field, or does not show it to this account"
         return unfetched(

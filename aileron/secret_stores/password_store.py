@@ -65,8 +65,8 @@ def _is_entry(entry: str, environment: Mapping[str, str]) -> bool:
 
 
 def _where(entry: str, environment: Mapping[str, str]) -> str:
-    """Return the fix for a missing entry. It does not say where the store is, because the caller that started the run also
-    reads the fix.
+    """Return the instruction for fixing a missing entry of the password store. It does not say where the store is,
+    because an agent that requested the run also reads it.
     """
     fix = f"add it with `pass insert '{entry}'`, or name another"
     if environment.get("PASSWORD_STORE_DIR"):
@@ -75,7 +75,8 @@ def _where(entry: str, environment: Mapping[str, str]) -> str:
 
 
 def _why(reference: SecretReference, entry: str, ended: Ended) -> AileronError:
-    """Return the error that gpg's English output indicates. The output is searched but not quoted.
+    """Return the error for a run of pass(1) that failed, according to gpg's output in English. The output is searched
+    but not quoted.
 
     A locked key and a missing key give the same error.
     """

@@ -30,7 +30,9 @@ ProblemCode = Literal[
     "not_allowed",
     "changed",
 ]
-"""The values of `details.code`. `changed` comes from the vault (vault/opened.py) if the fetched value is not the approved one."""
+"""The values of `details.code` in the error for a secret that could not be fetched. `changed` comes from the vault
+(vault/opened.py) if the fetched value is not the approved one.
+"""
 CODES: Final[tuple[str, ...]] = get_args(ProblemCode)
 
 

@@ -36,7 +36,7 @@ __all__ = ["MAX_OUTPUT_BYTES", "SYSTEM_DIRECTORIES", "Ended", "Programs", "chose
 
 SYSTEM_DIRECTORIES: Final = ("/usr/local/bin", "/usr/bin", "/bin", "/run/current-system/sw/bin")
 MAX_OUTPUT_BYTES: Final = 64 << 10
-"""64 KiB for the output: the longest secret that a vault accepts."""
+"""64 KiB: maximum size of a program's output, which is the longest secret that a vault accepts."""
 _MAX_SAID_BYTES: Final = 4096
 _PIECE_BYTES: Final = 16 << 10
 _KILLED_S: Final = 2.0
@@ -47,8 +47,8 @@ _WRITABLE: Final = stat.S_IWGRP | stat.S_IWOTH
 
 
 class Ended(NamedTuple):
-    """The result of one run: its status, its standard output (at most MAX_OUTPUT_BYTES + 1), and the beginning of its standard
-    error.
+    """The result of one run of a program: its exit status, its standard output (at most MAX_OUTPUT_BYTES + 1), and the
+    beginning of its standard error.
     """
 
     status: int
@@ -83,13 +83,14 @@ class Programs:
         raise unfetched(reference, "not_installed", f"there is no {name} of the system's in {where}", f"install {name}")
 
     def search_path(self, path: str) -> str:
-        """Return the PATH in which the program finds its helper programs."""
+        """Return the value of PATH with which the program at `path` finds its helper programs."""
         return ":".join(dict.fromkeys((os.path.dirname(path), *self._directories)))
 
     async def run(
         self, command: tuple[str, ...], environment: Mapping[str, str], reference: str, deadline: float
     ) -> Ended:
-        """Run a command to its end. Raises AileronError(binding_failed) if it does not start, prints too much, or takes too long.
+        """Run a command to its end and return its result. Raises AileronError(binding_failed) if it does not start,
+        prints too much, or takes too long.
 
         `deadline` is in the time of `anyio.current_time()`.
         """
@@ -150,12 +151,13 @@ class Programs:
 
 
 def chosen(environment: Mapping[str, str], *names: str) -> dict[str, str]:
-    """Return the variables in `names` that are set in `environment`."""
+    """Return the environment variables in `names` that are set in `environment`."""
     return {name: environment[name] for name in names if environment.get(name)}
 
 
 class _Running:
-    """A started program. When the block ends, the program and its process group have been killed, and the program reaped.
+    """A started program, as a context manager. When its block has ended, the program and its process group are killed,
+    and the program is reaped.
 
     Raises OSError if the program cannot be watched; the caller must then end it.
     """
@@ -212,7 +214,7 @@ def _close_pipes(process: subprocess.Popen[bytes]) -> None:
 
 
 async def _ended(running: _Running, reference: str) -> Ended:
-    """Collect the output until the program has ended.
+    """Collect the program's output until it has ended, and return the result of the run.
 
     Raises AileronError(binding_failed) if it prints too much; the rest is not read.
     """
@@ -254,7 +256,7 @@ async def _pieces(pipe: int) -> AsyncIterator[bytes]:
 
 
 def _drain(pipe: int, into: bytearray, most: int) -> None:
-    """Read the bytes that are now in a pipe, until `into` has `most` bytes.
+    """Read the bytes that are now in a pipe and append them to `into`, until it has `most` bytes.
 
     After the program has ended, these bytes are all the rest of its output.
     """

@@ -13,8 +13,8 @@ __all__ = ["token_text"]
 
 
 def token_text(reference: SecretReference, token: Secret, name: str) -> str:
-    """Return the token's value as text. Raises AileronError(binding_failed), which quotes no part of the value, if no store
-    can have issued the token.
+    """Return the value of the token `name` as text. Raises AileronError(binding_failed), which quotes no part of the
+    value, if no store can have issued such a token.
     """
     try:
         text = token.reveal().decode("ascii")
