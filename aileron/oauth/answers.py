@@ -77,7 +77,7 @@ MAX_INTERVAL_S: Final = 60.0  # between two polls for a code; RFC 8628 says 5 if
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class Expected:
-    """The values that the response to a sign-in must match."""
+    """The values that the provider's response to a sign-in must match."""
 
     host: str
     """The provider's host, for error messages."""
@@ -118,7 +118,7 @@ class DeviceCode:
 
 
 def read_json(data: bytes, host: str) -> JSONObject:
-    """Parse a JSON object. Raises ProviderError(bad_answer) for anything else."""
+    """Parse a provider's response that must be a JSON object. Raises ProviderError(bad_answer) for anything else."""
     try:
         value = json.loads(data.decode(), object_pairs_hook=_object, parse_constant=_no_constant)
     except (ValueError, RecursionError):
@@ -145,8 +145,8 @@ def granted(answer: JSONObject, expected: Expected, now: float) -> GrantedTokens
 
 
 def renewed(answer: JSONObject, before: TokenSet, grant: OAuthGrant, host: str, now: float) -> GrantedTokens:
-    """Return the tokens from the response to a renewal. The former refresh token and scopes remain if the response has none.
-    Raises ProviderError if the response is invalid.
+    """Return the tokens from the response to a renewal. The refresh token and scopes in `before` and `grant` remain if
+    the response has none. Raises ProviderError if the response is invalid.
     """
     tokens = _tokens(answer, host, before.client, before.scopes, now)
     if tokens.refresh is None:
@@ -181,7 +181,9 @@ def minted(answer: JSONObject, grant: TokenGrant, host: str) -> Minted:
 
 
 def _check_scopes(found: tuple[str, ...], asked: tuple[str, ...], host: str) -> None:
-    """Raise ProviderError(missing_scopes) unless all requested scopes were granted."""
+    """Raise ProviderError(missing_scopes) unless all requested scopes (`asked`) are among those that were granted
+    (`found`).
+    """
     reach = [scope for scope in asked if scope not in found and scope not in _NO_REACH]
     if reach:
         error = said("missing_scopes", host)
@@ -240,8 +242,8 @@ def _tokens(answer: JSONObject, host: str, client: Client, asked: tuple[str, ...
 
 
 def _scopes(said_scope: object, asked: tuple[str, ...], host: str) -> tuple[str, ...]:
-    """Return the granted scopes, sorted and without duplicates. If the response has no scopes, the requested scopes were
-    granted (RFC 6749, section 5.1).
+    """Return the scopes that a response grants (`said_scope`), sorted and without duplicates. If it states none, the
+    requested scopes (`asked`) were granted (RFC 6749, section 5.1).
     """
     if said_scope is None or said_scope == "":
         return tuple(sorted(set(asked)))
@@ -256,8 +258,8 @@ def _scopes(said_scope: object, asked: tuple[str, ...], host: str) -> tuple[str,
 
 
 def seconds_of(value: object) -> float | None:
-    """Return a number of seconds that is not negative, or None for any other value. Digits in a string are accepted too,
-    because some providers send them.
+    """Return a value in a response as a number of seconds, or None if it is negative or not a number. Digits in a
+    string are accepted too, because some providers send them.
     """
     if isinstance(value, str) and _DIGITS.fullmatch(value):
         value = int(value)
@@ -330,8 +332,8 @@ def _is_issuer(claims: JSONObject, expected: Expected) -> bool:
 
 
 def is_issuer(found: object, declared: str | None, authorize_url: str) -> bool:
-    """Return whether `found` is the expected issuer: the declared issuer if there is one (same_issuer), otherwise an issuer
-    with the origin of the authorization page.
+    """Return whether `found`, the issuer that a response states, is the expected issuer: the declared issuer if there
+    is one (same_issuer), otherwise an issuer with the origin of the authorization page.
     """
     if not isinstance(found, str):
         return False

@@ -46,14 +46,16 @@ _PrivateKey = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey | ed25519.Ed25519Pr
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class SigningKey:
-    """A private key of the type that `algorithm` requires. `key_id` is the name of the key at the server, or None."""
+    """A private key with which JWTs are signed, of the type that `algorithm` requires. `key_id` is the name of the key
+    at the server; None if it has none.
+    """
 
     algorithm: SigningAlgorithm
     key_id: str | None
     key: _PrivateKey
 
     def signed(self, claims: Claims) -> str:
-        """Return the signed JWT, in JWS Compact Serialization (RFC 7515, section 7.1)."""
+        """Return the JWT with these claims, signed with this key, in JWS Compact Serialization (RFC 7515, section 7.1)."""
         header = {"alg": self.algorithm, "typ": "JWT"} | ({} if self.key_id is None else {"kid": self.key_id})
         signing_input = ".".join(_base64url(msgspec.json.encode(part)) for part in (header, claims))
         return f"{signing_input}.{_base64url(_signature(self, signing_input.encode('ascii')))}"
@@ -71,7 +73,7 @@ class ServiceAccount:
 
 
 class _KeyFile(msgspec.Struct, frozen=True):
-    """The fields that are read from a service account's key file."""
+    """The fields of a service account's key file that are read."""
 
     type: Literal["service_account"]
     client_email: str
@@ -106,7 +108,7 @@ class _Jwk(msgspec.Struct, frozen=True):
 
 
 def is_json(value: Secret) -> bool:
-    """Return whether the value looks like a JSON object."""
+    """Return whether a stored secret looks like a JSON object."""
     return value.reveal().lstrip().startswith(b"{")
 
 
@@ -126,8 +128,8 @@ def read_signing_key(value: Secret, algorithm: SigningAlgorithm) -> SigningKey:
 
 
 def read_service_account(value: Secret, algorithm: SigningAlgorithm) -> ServiceAccount | None:
-    """Read the key file of a service account, or return None if the value is no such file. Raises ValueError as for
-    `read_signing_key`.
+    """Read the key file of a service account, or return None if the value is no such file. Raises ValueError as
+    `read_signing_key` does.
     """
     if not is_json(value):
         return None

@@ -65,7 +65,9 @@ class Callback:
         self.port: Final[int] = sockets[0].getsockname()[1]
         self.addresses: Final = frozenset(str(listener.getsockname()[0]) for listener in sockets)
         self._waiting: Final[list[anyio.CancelScope]] = []
-        """Time limits of the connections that have not sent a complete head yet, in order of age with the oldest first."""
+        """Cancel scopes with the time limits of the connections that have not sent a complete request head yet, the
+        oldest first.
+        """
         self._answered: Final = anyio.Event()
         self._over: Final = anyio.Event()
         self._told: Final = anyio.Event()
@@ -76,7 +78,7 @@ class Callback:
     @classmethod
     def opened(cls) -> Self:
         """Return a listener at a free port. Raises ProviderError(no_port) if no port is found that is free at both
-        addresses.
+        loopback addresses (127.0.0.1 and ::1).
         """
         with contextlib.suppress(OSError):  # no port left, or no descriptor
             for _ in range(_PORTS):
@@ -86,13 +88,15 @@ class Callback:
         raise ProviderError("no_port", SIGN_IN["no_port"].what, retriable=True, was_sent=False)
 
     def close(self) -> None:
-        """Stop listening, and close the port."""
+        """Stop listening, and close the listener's port."""
         for listener in self._sockets:
             listener.close()
 
     @contextlib.asynccontextmanager
     async def answering(self, awaited: Awaited) -> AsyncIterator[None]:
-        """Accept connections while the block runs."""
+        """Return a context manager that accepts the browser's connections while its block runs. `awaited` has the
+        values that the provider's answer must match.
+        """
         async with anyio.create_task_group() as tasks:
             for listener in self._sockets:
                 tasks.start_soon(self._listen, await anyio.abc.SocketListener.from_socket(listener.dup()), awaited)
@@ -100,14 +104,14 @@ class Callback:
             tasks.cancel_scope.cancel()
 
     async def wait_answered(self) -> AuthorizationResponse:
-        """Wait for the provider's answer and return it."""
+        """Wait until the browser delivers the provider's answer to the sign-in, and return it."""
         await self._answered.wait()
         assert self._answer is not None
         return self._answer
 
     async def tell(self, *, is_signed_in: bool) -> None:
-        """Send the page with the result to the browser that delivered the provider's answer. Wait at most CONNECTION_S until it
-        is sent.
+        """Send the page with the result of the sign-in to the browser that delivered the provider's answer. Wait at
+        most CONNECTION_S until it is sent.
         """
         self._page = (200, pages.SIGNED_IN) if is_signed_in else (400, pages.FAILED)
         self._over.set()
@@ -127,7 +131,7 @@ class Callback:
                     tasks.start_soon(self._converse, stream, awaited)
 
     async def _converse(self, stream: anyio.abc.SocketStream, awaited: Awaited) -> None:
-        """Answer one request. Never raises an exception because of what the peer does."""
+        """Answer one request to the listener. Raises no exception, whatever the peer does."""
         async with stream:
             with contextlib.suppress(
                 anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream, OSError
@@ -157,7 +161,9 @@ class Callback:
     async def _judge(
         self, stream: anyio.abc.SocketStream, conversation: h11.Connection, awaited: Awaited
     ) -> AuthorizationResponse | TurnedAway | None:
-        """Return the verdict on one request, or None to close the connection without a response."""
+        """Read one request. Return the provider's answer in it, or why the request is turned away; None to close the
+        connection without a response.
+        """
         request = await _maybe_request(stream, conversation)
         if request is None:
             return TurnedAway(400)
@@ -188,8 +194,8 @@ class Callback:
 
 
 def _is_a_stranger(stream: anyio.abc.SocketStream) -> bool:
-    """Return whether the client belongs to a user other than the daemon's. Root is no stranger, because root needs no port to
-    do harm.
+    """Return whether the program at the other end of the connection belongs to another user than the daemon. Root does
+    not count as another user, because root needs no port to do harm.
     """
     owner = maybe_owner(stream.extra(anyio.abc.SocketAttribute.raw_socket))  # noqa: S610 - anyio's, not a query's
     return owner not in (None, os.geteuid(), 0)
@@ -212,15 +218,17 @@ async def _maybe_request(stream: anyio.abc.SocketStream, conversation: h11.Conne
 
 
 def _response(status: int, page: bytes) -> bytes:
-    """Return a response as bytes. It is built without h11, because it must also answer a request that h11 could not parse."""
+    """Return an HTTP response with this status and page as bytes. It is built without h11, because it must also answer
+    a request that h11 could not parse.
+    """
     lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}", f"Content-Length: {len(page)}"]
     lines += [f"{name}: {value}" for name, value in pages.HEADERS.items()]
     return "\r\n".join([*lines, "", ""]).encode("ascii") + page
 
 
 def both_listening() -> list[socket.socket] | None:
-    """Return listeners at 127.0.0.1 and, if the machine has it, at ::1, on the same port, or None if ::1 cannot be used
-    with that port, as when another program uses it.
+    """Return sockets that listen at 127.0.0.1 and, if the machine has it, at ::1, on the same free port. Return None if
+    ::1 cannot be used with the chosen port, for example because another program uses it.
     """
     first = listening_socket(socket.AF_INET, "127.0.0.1", 0)
     try:

@@ -49,13 +49,13 @@ from aileron.oauth.token_request import TokenRequest
 __all__ = ["EXCHANGE_S", "Endpoints", "endpoint_url", "host_of"]
 
 EXCHANGE_S: Final = 30.0
-"""Seconds to wait for a response: a provider under load takes some seconds, and a person or a run waits for the sign-in or
-renewal.
+"""Maximum seconds to wait for a provider's response: a provider under load takes some seconds, and a person or a run
+waits for the sign-in or renewal.
 """
 MAX_ANSWER_BYTES: Final = 64 << 10
-"""Maximum size of a response in bytes: 64 KiB, for two tokens of 8 KiB and an ID token of 32 KiB."""
+"""Maximum size of a provider's response in bytes: 64 KiB, for two tokens of 8 KiB and an ID token of 32 KiB."""
 _SETTINGS: Final = frozenset({Reason.PLAIN_HTTP.value, Reason.ADDRESS_NOT_PUBLIC.value})
-"""Egress's reasons for denying a request that the user can fix with a setting."""
+"""Reasons for which egress denies a request and which the user can fix with a setting."""
 _FORM: Final = "application/x-www-form-urlencoded"
 _JSON: Final = "application/json"
 _CLOSED: Final = frozenset({401, 403})
@@ -72,7 +72,7 @@ class Endpoints:
         self._settings: Final = settings
 
     def check_allowed(self, url: str) -> None:
-        """Raise ProviderError if it is certain that the present settings do not allow requests to this address. This is
+        """Raise ProviderError if it is certain that the present settings do not allow requests to `url`. This is
         checked before a person signs in.
 
         No name is looked up. The error is `not_allowed_yet` if a setting can allow the requests, `not_allowed` if not,
@@ -95,8 +95,8 @@ class Endpoints:
         return own_grant(to, self._settings.now, MAX_ANSWER_BYTES)
 
     async def post(self, url: str, form: Mapping[str, str], client: Client, deadline: float) -> JSONObject:
-        """Post a form, and return the response's JSON object, whose contents are not checked. `deadline` is in the time of
-        `anyio.current_time()`.
+        """Post a form to a provider's endpoint with the client's authentication. Return the JSON object in the
+        response, whose contents are not checked. `deadline` is in the time of `anyio.current_time()`.
 
         Raises ProviderError for every other result: with the provider's error code if it reported an error, otherwise with a
         code of ours (`unreachable`, `bad_answer` …).
@@ -110,7 +110,7 @@ class Endpoints:
         raise problem
 
     async def mint(self, url: str, request: TokenRequest, deadline: float) -> JSONObject:
-        """Request a token without a sign-in, and return the response's JSON object. The request contains its own
+        """Request a token without a sign-in, and return the JSON object in the response. The request contains its own
         authentication.
 
         Raises ProviderError if the request fails, with the server's time if an error response states it.
@@ -125,8 +125,8 @@ class Endpoints:
         raise problem
 
     async def tell(self, url: str, form: Mapping[str, str], client: Client, deadline: float) -> None:
-        """Post a form whose successful response is not read (RFC 7009, section 2.2). Raises ProviderError if the request
-        fails.
+        """Post a form to a provider's endpoint without reading a successful response (RFC 7009, section 2.2). Raises
+        ProviderError if the request fails.
         """
         fields, host = _fields(form, client), host_of(url)
         answer = await self._exchange(url, _encoded(fields), _FORM, deadline)
@@ -134,8 +134,8 @@ class Endpoints:
             raise without_echo(_refusal(answer.status, answer.body, host), host, fields.values())
 
     async def register(self, url: str, document: Mapping[str, JSON], deadline: float) -> JSONObject:
-        """Post a client's metadata, and return the response's JSON object. The request is not authenticated (RFC 7591, section
-        3).
+        """Post a client's metadata to the provider's registration endpoint, and return the JSON object in the response.
+        The request is not authenticated (RFC 7591, section 3).
 
         Raises ProviderError if the request fails.
         """
@@ -193,8 +193,8 @@ def host_of(url: str) -> str:
 
 
 def _unless_refused(answer: JSONObject, wanted: str, host: str) -> JSONObject:
-    """Return the response. Raise ProviderError if it has an error in place of the key `wanted`, because some providers report
-    errors with status 200, such as GitHub.
+    """Return the JSON object of a response with status 200. Raise ProviderError if it has an error in place of the key
+    `wanted`, because some providers, such as GitHub, report errors with that status.
     """
     error = answer.get("error")
     if isinstance(error, str) and wanted not in answer:
@@ -203,7 +203,9 @@ def _unless_refused(answer: JSONObject, wanted: str, host: str) -> JSONObject:
 
 
 def _refusal(status: int, body: bytes, host: str) -> ProviderError:
-    """Return the error for an unsuccessful response: the error that its body specifies, or else an error for its status."""
+    """Return the error for a provider's unsuccessful response: the error that its body names, or else an error for its
+    status.
+    """
     if 300 <= status <= 399:
         return said("redirected", host)
     try:
@@ -229,8 +231,8 @@ def _not_allowed(error: AileronError, host: str) -> ProviderError:
 
 
 def _unanswered(error: AileronError, host: str, journal: Unrecorded) -> ProviderError:
-    """Return the error for a request that got no response. Its text is ours, and quotes nothing from the request or a
-    response.
+    """Return the error for a request that got no response. The error's text is Aileron's own, and quotes nothing from
+    the request or a response.
     """
     failure = error.failure
     if failure.failure_class is FailureClass.CAPABILITY_DENIED:

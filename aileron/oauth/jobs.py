@@ -38,20 +38,22 @@ _S = TypeVar("_S", bound="Series")
 
 
 class JobJournal(Protocol):
-    """The part of the audit trail that records jobs, which are requests to token endpoints."""
+    """Interface with which jobs (requests to token endpoints) are recorded in the audit trail."""
 
     async def renewing(self, binding: BindingName, host: str) -> None:
-        """Record that a request is about to be sent. The record is durable when this method returns. An exception stops the
-        job.
+        """Record that a request for the binding's new token is about to be sent to `host`. The record is durable when
+        this method returns. An exception stops the job.
         """
         ...
 
     async def renewed(self, binding: BindingName) -> None:
-        """Record that the request succeeded."""
+        """Record that the request for the binding's new token succeeded."""
         ...
 
     async def failed(self, binding: BindingName, code: str) -> None:
-        """Record that the request failed, with the provider's error code or a code of ours (problems.py)."""
+        """Record that the request for the binding's new token failed, with the provider's error code or one of
+        Aileron's own (problems.py).
+        """
         ...
 
 
@@ -63,8 +65,8 @@ class JobTiming(msgspec.Struct, frozen=True):
     patience_s: float = 5.0
     """Longest time that a request waits for a new token while the present token is still valid."""
     fresh_s: float = 30.0
-    """Minimum age of a token that is replaced after a 401. If a younger token is refused, the refusal has another cause. So a
-    service that always responds with 401 causes no further requests.
+    """Minimum age of a token that is replaced after a service refused it with 401. If a younger token is refused, the
+    refusal must have another cause. So a service that always responds with 401 causes no further requests.
     """
     least_s: float = 1.0
     """Minimum age of a token that is replaced because it expires soon, so that a provider whose tokens expire at once is not
@@ -77,13 +79,15 @@ class JobTiming(msgspec.Struct, frozen=True):
     longest_pause_s: float = 300.0
     """Longest pause after a failure: once the provider has recovered, no caller waits longer than this."""
     write_again_s: float = 10.0
-    """Pause before a further attempt to write tokens that could not be written."""
+    """Pause before another attempt to write tokens into the vault that could not be written."""
     last_s: float = 5.0
-    """Time that requests in progress get when the daemon stops, so that a response that is already on its way arrives."""
+    """Time that jobs in progress get to end when the daemon stops, so that a response that is already on its way
+    arrives.
+    """
 
 
 class Job:
-    """A request to a token endpoint in progress. It is shielded, so cancelling the caller that began it does not end it."""
+    """A job: a request to a token endpoint in progress. Cancelling the caller that began the job does not end it."""
 
     def __init__(self, deadline: float) -> None:
         self.done: Final = anyio.Event()
@@ -101,11 +105,13 @@ class Series:
         self.pause_until = 0.0
 
     def went_well(self) -> None:
-        """Reset the failures, so that the next failure counts as the first."""
+        """Record that a request succeeded: reset the count of failures, so that the next one counts as the first."""
         self.failures, self.problem = 0, None
 
     def maybe_paused(self) -> Failure | None:
-        """Return the failure after which requests to the endpoint are paused, or None if requests can be sent."""
+        """Return the failure because of which no request is sent to the endpoint for now, or None if requests can be
+        sent.
+        """
         left_s = self.pause_until - anyio.current_time()
         if self.problem is None or left_s <= 0:
             return None
@@ -114,17 +120,19 @@ class Series:
 
 
 def make_room(states: dict[BindingName, _S], is_idle: Callable[[_S], bool]) -> None:
-    """Make room for one more state: if there are MAX_STATES, remove the oldest idle states."""
+    """Make room for the state of one more binding: if `states` has MAX_STATES, remove the oldest that are idle."""
     for name in [name for name, state in states.items() if is_idle(state)]:
         if len(states) >= MAX_STATES:
             del states[name]
 
 
 class Jobs:
-    """The requests of one owner (renewals, or those without a sign-in) to token endpoints. They run in the block of `served`."""
+    """The requests of one owner (renewals, or those without a sign-in) to token endpoints. They run while the block of
+    `served` runs.
+    """
 
     def __init__(self, journal: JobJournal, pace: JobTiming, *, does: str, around_s: float) -> None:
-        """Set up the jobs.
+        """Create the jobs of one owner. None runs before `served` is entered.
 
         `does` says what a job does, as a phrase that precedes a binding's name. `around_s` is the time that a job can take
         before and after its HTTP exchange.
@@ -138,7 +146,7 @@ class Jobs:
 
     @contextlib.asynccontextmanager
     async def served(self) -> AsyncIterator[None]:
-        """Run jobs inside the block, which ends only when all jobs have ended."""
+        """Return a context manager that runs jobs while its block runs. It is left only when all jobs have ended."""
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
             try:
@@ -157,7 +165,8 @@ class Jobs:
         problem: Callable[[str], Failure],
         deadline: float,
     ) -> Failure | None:
-        """Wait for the job in progress, or begin a job with `work`. Return the job's failure, or None.
+        """Wait for the binding's job in progress, or begin a job that runs `work` and wait for it. Return the job's
+        failure; None if it succeeded.
 
         `problem` creates a failure from one of Aileron's own codes (problems.py).
         """
@@ -174,7 +183,9 @@ class Jobs:
         return problem("too_slow")
 
     async def refused(self, name: BindingName, series: Series, error: AileronError, code: str) -> AileronError:
-        """Record the error and return it. No request is sent to the endpoint for a while."""
+        """Record that the binding's request failed with this error and return the error. No request is sent to the
+        endpoint for a while.
+        """
         pause_s = min(self._pace.longest_pause_s, self._pace.first_pause_s * 2 ** min(series.failures, 30))
         series.failures += 1
         series.problem, series.pause_until = error.failure, anyio.current_time() + pause_s
@@ -197,7 +208,7 @@ class Jobs:
         work: Callable[[], Awaitable[None]],
         problem: Callable[[str], Failure],
     ) -> None:
-        """Run one job. The waiting callers are notified, whatever its result is."""
+        """Run one job, and wake the callers that wait for it, whatever its result is."""
         try:
             with job.scope:
                 job.failure = await self._attempt(name, work)

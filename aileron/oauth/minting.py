@@ -48,22 +48,24 @@ from aileron.oauth.token_request import ClientCredential, TokenRequest, token_re
 __all__ = ["UNSAID_S", "USED_S", "Minting", "check_usable"]
 
 UNSAID_S: Final = 600.0
-"""Lifetime in seconds that is assumed for a token without a stated lifetime. Servers issue tokens for five minutes to an hour,
-and a new request costs little.
+"""Lifetime in seconds that is assumed for a token without a stated lifetime. Servers issue tokens for five minutes to
+an hour, and another request for a token costs little.
 """
 USED_S: Final = 12 * 3600.0
 """Longest time in seconds that a token is used, whatever its lifetime: half a day. The scrubber knows a token for a day."""
 _ROOM_S: Final = 60.0
-"""Seconds before a token's end at which it is replaced: as long as a slow request takes."""
+"""Seconds before a token expires at which it is replaced: as long as a slow request takes."""
 _ROOM_SHARE: Final = 4
 """Divisor of a token's lifetime: the token is replaced in the last quarter of its lifetime at the earliest."""
 _AROUND_S: Final = 30.0  # for the record, the key and the scrubber; the ledger has 10 s for a row
 _CLOCK_OFF_S: Final = 60.0
-"""Minimum difference in seconds between the server's clock and this machine's, from which the clock is reported as the cause of
-a refusal. A smaller difference is no reason to refuse an assertion that is valid for five minutes.
+"""Minimum difference in seconds between the server's clock and this machine's at which the clock is reported as the
+cause of a refusal. A smaller difference is no reason to refuse an assertion that is valid for five minutes.
 """
 _FOR_THE_CLOCK: Final = frozenset({"invalid_client", "invalid_grant", "invalid_request", "unknown_error"})
-"""Error codes that servers use for an assertion that is not valid yet, or no longer valid."""
+"""Error codes with which servers refuse an assertion that is not valid yet or no longer valid, as a wrong clock can
+cause.
+"""
 _KEY: Final = os.urandom(32)
 
 
@@ -83,7 +85,7 @@ class Minting:
         elapsed: Callable[[], float] = since_boot,
         pace: JobTiming | None = None,
     ) -> None:
-        """Set up the object without tokens.
+        """Create the object, which has no tokens at first.
 
         `remember` tells the scrubber to search for a token in responses for a day. It can raise AileronError; the token is
         then not used. `clock` returns seconds since the epoch, for assertions; `elapsed` returns seconds since an arbitrary
@@ -99,7 +101,9 @@ class Minting:
         self._states: dict[BindingName, _State] = {}
 
     async def serve(self) -> None:
-        """Run requests for tokens. Returns only when cancelled, and only after the requests in progress have ended."""
+        """Run the requests for tokens that other methods begin. Returns only when cancelled, and only after the
+        requests in progress have ended.
+        """
         async with self._jobs.served():
             await anyio.sleep_forever()
 
@@ -110,7 +114,8 @@ class Minting:
         return current is not None and (not current.is_due or current.age_s < self._pace.least_s)
 
     async def ready(self, credential: ClientCredential, deadline: float) -> None:
-        """Wait until there is a valid token. `deadline` is in the time of `anyio.current_time()`.
+        """Wait until there is a valid token for this credential, which is requested if necessary. `deadline` is in the
+        time of `anyio.current_time()`.
 
         Raises AileronError: binding_failed if the server refuses the request, or the stored secret cannot be used;
         network_error if the server cannot be asked now; or an error from the journal.
@@ -140,8 +145,8 @@ class Minting:
         return state.current is not None and state.current.token != refused
 
     def token(self, credential: ClientCredential) -> Secret:
-        """Return the token to send. Must be called after `ready`. Raises AileronError(network_error) if the token was
-        forgotten since.
+        """Return the token to send for this credential. Must be called after `ready`. Raises
+        AileronError(network_error) if the token was forgotten since.
         """
         state = self._maybe_state(credential)
         if state is None or state.current is None:
@@ -155,7 +160,7 @@ class Minting:
         return state.current.token
 
     def tokens(self) -> tuple[tuple[BindingName, Secret], ...]:
-        """Return the tokens in use, by binding."""
+        """Return the access tokens in use, each with the name of its binding."""
         found = ((name, state.current) for name, state in list(self._states.items()))
         return tuple((name, current.token) for name, current in found if current is not None)
 
@@ -176,7 +181,9 @@ class Minting:
     # waiting callers
 
     async def _minted(self, credential: ClientCredential, state: _State, deadline: float) -> Failure | None:
-        """Wait for the request in progress, or begin a request. Return its failure, or None."""
+        """Wait for the credential's request in progress, or begin a request for a token and wait for it. Return its
+        failure; None if it succeeded.
+        """
         if state.job is None and (problem := state.maybe_paused()) is not None:
             return problem
         work, problem_of = functools.partial(self._mint, credential, state), functools.partial(_problem, credential)
@@ -240,7 +247,7 @@ def check_usable(credential: ClientCredential, now: float) -> None:
 
 
 class _Current:
-    """The token that a binding currently uses."""
+    """The access token that a binding currently uses, with its age and lifetime."""
 
     def __init__(self, found: Minted, elapsed: Callable[[], float]) -> None:
         self.token: Final = found.token
@@ -265,7 +272,7 @@ class _Current:
 
 
 class _State(Series):
-    """The state of one binding's tokens, in memory."""
+    """The state of one binding in memory: its current token, and its requests for tokens."""
 
     def __init__(self, mark: bytes) -> None:
         super().__init__()
@@ -294,7 +301,9 @@ async def _made(credential: ClientCredential, now: float) -> TokenRequest:
 
 
 def _with_clock(error: ProviderError, credential: ClientCredential, host: str, now: float) -> ProviderError:
-    """Return the error, or an error about the clock if a wrong clock is the likely cause of a refused assertion."""
+    """Return the error of a token request, or an error about the clock if a wrong clock is the likely cause of a
+    refused assertion.
+    """
     if not credential.grant.has_assertion or error.server_time is None or error.code not in _FOR_THE_CLOCK:
         return error
     ahead_s = now - error.server_time
@@ -317,7 +326,9 @@ def _unusable(credential: ClientCredential, problem: str) -> AileronError:
 
 
 def _cures(credential: ClientCredential) -> tuple[str, str]:
-    """Return the command that creates the binding anew, and the instruction for replacing the secret."""
+    """Return the two fixes for a refused credential: the command that creates its binding anew, and the instruction for
+    replacing its secret.
+    """
     return f"aileron binding rebind {credential.name}", fix_for(credential.name, credential.stored)
 
 

@@ -46,5 +46,5 @@ _TURNED_AWAY: Final = {
 
 
 def turned_away(status: int) -> bytes:
-    """Return the page for a request that is not the provider's answer."""
+    """Return the page that answers a request which is not the provider's answer to the sign-in."""
     return _TURNED_AWAY.get(status) or page(HTTPStatus(status).phrase, "Page not found.")

@@ -16,8 +16,8 @@ from aileron.connections import connections, spellings_of
 __all__ = ["CLOSED", "maybe_owner"]
 
 CLOSED: Final = -1
-"""Result of `maybe_owner` if no program holds the other end of the connection any longer. The kernel then no longer knows the
-owner (and reports root).
+"""Result of `maybe_owner` if no program has the other end of the connection open any longer. The kernel then no longer
+knows the connection's owner (and reports root).
 """
 
 

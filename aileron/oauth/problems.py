@@ -38,11 +38,13 @@ __all__ = [
 
 _CODE: Final = re.compile(r"[a-z][a-z0-9_]{1,39}")
 _LEAST_SECRET: Final = 8
-"""Minimum number of characters of a text that counts as a secret here. Egress does not mask shorter texts either."""
+"""Minimum number of characters of a text that `without_echo` treats as a secret. Egress does not mask shorter texts
+either.
+"""
 
 
 class ProviderProblem(NamedTuple):
-    """A failure: what happened, how to fix it, and whether the failure may be transient."""
+    """A kind of failure at a provider: what happened, how to fix it, and whether it may be transient."""
 
     what: str
     fix: str
@@ -245,14 +247,14 @@ class ProviderError(Exception):
         self.sentence: Final = sentence
         self.retriable: Final = retriable
         self.was_sent: Final = was_sent
-        """True if the provider may have seen the request."""
+        """True if the provider may have received the request."""
         self.server_time: float | None = None
         """Time of the server's clock in its response (s since the epoch), or None if the response had no time, or none
         arrived.
         """
         self.named: str | None = None
-        """The provider's error code, if it is not in the list and the sentence mentions it. No other part of the sentence comes
-        from the provider.
+        """The provider's error code, if it is not a listed code and `sentence` mentions it. No other part of the
+        sentence comes from the provider.
         """
 
 
@@ -277,8 +279,8 @@ def heard(code: str, host: str) -> ProviderError:
 
 
 def without_echo(error: ProviderError, host: str, sent: Iterable[str]) -> ProviderError:
-    """Return the error, without the provider's unknown code if that could be a secret: if it is part of a value in `sent`, or
-    contains one.
+    """Return the error, without the provider's unknown code if that could be a secret: if the code is part of a value
+    in `sent`, or contains one.
     """
     named = error.named
     if named is None or not any(named in value or (len(value) >= _LEAST_SECRET and value in named) for value in sent):

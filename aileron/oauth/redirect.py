@@ -36,7 +36,7 @@ _CODE: Final = re.compile(r"[\x20-\x7e]{1,8192}")  # RFC 6749, appendix A.11; as
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class Awaited:
-    """The values that the provider's answer must match."""
+    """The values that the provider's answer to the pending sign-in must match."""
 
     port: int
     state: Secret
@@ -49,8 +49,8 @@ class Awaited:
 
 
 class TurnedAway(msgspec.Struct, frozen=True):
-    """A request that is not the provider's answer. `status` is the status of our response; `was_try` is true if the request
-    attempted to be the answer.
+    """Verdict on a request that is not the provider's answer. `status` is the status of our response; `was_try` is true
+    if the request claimed to be the answer.
     """
 
     status: int
@@ -59,7 +59,7 @@ class TurnedAway(msgspec.Struct, frozen=True):
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class AuthorizationResponse:
-    """The provider's answer: an authorization code, or a problem."""
+    """The provider's answer to a sign-in: an authorization code, or a problem."""
 
     code: Secret | None
     problem: ProviderError | None = None
@@ -101,7 +101,7 @@ def _own_hosts(port: int) -> tuple[str, ...]:
 
 
 def _parameters(query: str) -> dict[str, str] | None:
-    """Return the decoded parameters, or None if a parameter occurs twice, or there are too many."""
+    """Return the decoded parameters of a query by name, or None if a parameter occurs twice, or there are too many."""
     try:
         pairs = parse_qsl(query, keep_blank_values=True, max_num_fields=_MAX_PARAMETERS, errors="strict")
     except ValueError:

@@ -31,10 +31,10 @@ from aileron.oauth.problems import said
 __all__ = ["CLIENT_NAME", "MAX_CLIENT_CHARACTERS", "read_registration", "registration_request"]
 
 CLIENT_NAME: Final = "Aileron"
-"""The client's name on the provider's page."""
+"""The name of a registered client, which the provider's page shows."""
 MAX_CLIENT_CHARACTERS: Final = 2048
-"""Maximum number of characters of a client's ID or secret. Some providers store nothing, and put all data that they need into
-a signed ID (RFC 7591, appendix A.5.2). The ID is sent in an address.
+"""Maximum number of characters of a client's ID or secret. Some providers do not store their clients, but put all data
+that they need into a signed ID (RFC 7591, appendix A.5.2). The ID is sent in an address.
 """
 _CLIENT: Final = re.compile(rf"[\x21-\x7e]{{1,{MAX_CLIENT_CHARACTERS}}}")
 _DEVICE: Final = "urn:ietf:params:oauth:grant-type:device_code"
@@ -66,8 +66,8 @@ def registration_request(provider: OAuth2Provider, redirect_uri: str | None) -> 
 def read_registration(
     answer: JSONObject, provider: OAuth2Provider, redirect_uri: str | None, host: str, now: float
 ) -> Client:
-    """Return the client from a response received at `now` (s since the epoch). Raises ProviderError: bad_answer if the
-    response is invalid, unsupported_client if the client cannot be used here.
+    """Return the client that a response to a registration describes, received at `now` (s since the epoch). Raises
+    ProviderError: bad_answer if the response is invalid, unsupported_client if the client cannot be used here.
     """
     client_id = answer.get("client_id")
     redirects = answer.get("redirect_uris")
@@ -84,8 +84,8 @@ def read_registration(
 
 
 def _maybe_secret(answer: JSONObject, host: str, now: float) -> str | None:
-    """Return the secret that must be sent, or None. If the response specifies no authentication method, the secret is sent if
-    there is one.
+    """Return the client's secret from the response to a registration, or None if the client sends none. If the response
+    specifies no authentication method, the secret is sent if there is one.
     """
     secret, method = answer.get("client_secret"), answer.get("token_endpoint_auth_method")
     if secret is not None and not _is_client(secret):
@@ -101,8 +101,8 @@ def _maybe_secret(answer: JSONObject, host: str, now: float) -> str | None:
 
 
 def _has_redirect(registered: object, redirect_uri: str | None) -> bool:
-    """Return True if the redirect address is in the response's list, if the response does not mention any, or if none
-    was sent.
+    """Return whether the provider registered the redirect address: it is in the response's list, or the response has no
+    list, or no address was sent.
 
     A provider can replace the values that were sent to it (RFC 7591 section 3.2.1).
     """

@@ -50,18 +50,20 @@ from aileron.oauth.revoke import revoked
 __all__ = ["RenewableBinding", "Renewals", "Store"]
 
 MAX_HELD: Final = 64
-"""Maximum number of token sets in memory that could not be written, of at most 22 KiB each. With that many, nothing is
-renewed until some are written.
+"""Maximum number of renewed token sets in memory that could not be written into the vault, of at most 22 KiB each. With
+that many, no token is renewed until some are written.
 """
 KEPT_S: Final = 24 * 3600.0
-"""Seconds for which tokens that were never stored in the vault stay known: as long as the vault remembers its former tokens."""
+"""Seconds for which tokens that were never stored in the vault are remembered, so that responses are searched for them:
+as long as the vault remembers its former tokens.
+"""
 MAX_LOST: Final = 16
-"""Maximum number of token sets that were never stored in the vault and stay known; the newest are retained. Each requires a
-disk that failed, and a person who ended the sign-in before the disk was repaired.
+"""Maximum number of token sets that were never stored in the vault and are remembered; the newest are retained. There
+is one only if the disk failed, and a person ended the sign-in before the disk was repaired.
 """
 _ROOM_MS: Final = 60_000
-"""Milliseconds before a token's end at which it is renewed: as long as a slow request takes, with some room for different
-clocks.
+"""Milliseconds before a token expires at which it is renewed: as long as a slow request takes, with some room for
+different clocks.
 """
 _ROOM_SHARE: Final = 4
 """Divisor of a token's lifetime: the token is renewed in the last quarter of its lifetime at the earliest. So a token with a
@@ -72,7 +74,7 @@ _log = logging.getLogger(__name__)
 
 
 class RenewableBinding(Protocol):
-    """The part of a binding that renewals use."""
+    """Interface of a binding with the part that renewals use."""
 
     @property
     def grant(self) -> OAuthGrant | None:
@@ -81,15 +83,15 @@ class RenewableBinding(Protocol):
 
 
 class Store(Protocol):
-    """The part of the vault that renewals use. `binding` and `tokens` are quick; the other methods wait for the disk, in a
-    worker thread.
+    """Interface of the vault with the part that renewals use. `binding` and `tokens` are quick; the other methods wait
+    for the disk, in a worker thread.
 
     All methods except `binding` raise AileronError: vault_locked, binding_required (the binding was removed), binding_failed
     (the binding now has another sign-in), or an error from the disk.
     """
 
     def binding(self, name: BindingName) -> RenewableBinding | None:
-        """Return the binding's unencrypted information, which is also available while the vault is locked."""
+        """Return the binding with this name, which is also available while the vault is locked; None if there is none."""
         ...
 
     def tokens(self, name: BindingName) -> TokenSet:
@@ -101,11 +103,11 @@ class Store(Protocol):
         ...
 
     def note_renewal(self, name: BindingName, at_ms: int) -> None:
-        """Record that a renewal request is about to be sent to the provider."""
+        """Record that a renewal request for this binding's sign-in is about to be sent to the provider."""
         ...
 
     def note_refused(self, name: BindingName, code: str) -> None:
-        """Record that the provider no longer renews this sign-in."""
+        """Record that the provider no longer renews this binding's sign-in, with its error code."""
         ...
 
 
@@ -123,7 +125,7 @@ class Renewals:
         *,
         pace: JobTiming | None = None,
     ) -> None:
-        """Set up renewals. `clock` returns seconds since the epoch."""
+        """Create the renewals of all bindings' tokens. `clock` returns seconds since the epoch."""
         self._store: Final = store
         self._endpoints: Final = endpoints
         self._journal: Final = journal
@@ -132,13 +134,15 @@ class Renewals:
         self._jobs: Final = Jobs(journal, self._pace, does="renewing", around_s=_DISK_S)
         self.states: dict[BindingName, _State] = {}
         self._lost: tuple[tuple[TokenSet, float], ...] = ()
-        """Tokens that are no longer held and were never written, each with the time at which the attempts to write them ended;
-        oldest first.
+        """Renewed tokens that were never written to the vault and for which the attempts to write them have ended, each
+        with the time of that end; oldest first.
         """
         self._some_held = anyio.Event()
 
     async def serve(self) -> None:
-        """Run renewals. Returns only when cancelled, and only after the renewals in progress have ended."""
+        """Run the renewals that other methods begin. Returns only when cancelled, and only after the renewals in
+        progress have ended.
+        """
         try:
             async with self._jobs.served():
                 await self._write_again()
@@ -147,8 +151,8 @@ class Renewals:
                 await self._write_held()
 
     async def ready(self, name: BindingName, deadline: float) -> None:
-        """Wait until the access token is valid for a while, as far as can be known. `deadline` is in the time of
-        `anyio.current_time()`.
+        """Wait until the binding's access token is valid for a while, renewing it if necessary, as far as can be known.
+        `deadline` is in the time of `anyio.current_time()`.
 
         Raises AileronError if the token has expired and there is no other token: binding_failed if a person must sign in
         again, network_error if the provider cannot be asked now, or an error from the vault. Returns immediately for a binding
@@ -210,7 +214,9 @@ class Renewals:
     # waiting callers
 
     async def _renewed(self, name: BindingName, grant: OAuthGrant, deadline: float) -> Failure | None:
-        """Wait for the renewal in progress, or begin a renewal. Return its failure, or None."""
+        """Wait for the binding's renewal in progress, or begin a renewal and wait for it. Return its failure; None if
+        it succeeded.
+        """
         state = self._state(name, grant)
         if state.job is None:
             problem = self._maybe_why_not(name, grant, state)
@@ -254,7 +260,9 @@ class Renewals:
         self._lost = (*before, (held.tokens, anyio.current_time()))[-MAX_LOST:]
 
     def _maybe_grant(self, name: BindingName) -> OAuthGrant | None:
-        """Return the grant that describes the tokens that would be sent, or None if the binding has no sign-in."""
+        """Return the grant that describes the binding's tokens that would be sent now, stored or in memory, or None if
+        the binding has no sign-in.
+        """
         bound = self._store.binding(name)
         grant = None if bound is None else bound.grant
         state = self.states.get(name)
@@ -343,8 +351,8 @@ class Renewals:
     async def _refused(
         self, name: BindingName, state: _State, grant: OAuthGrant, problem: ProviderError, host: str
     ) -> AileronError:
-        """Record that the provider refused, send it no request for a while, and return the error. A later successful renewal
-        clears the record.
+        """Record that the provider refused to renew the binding's sign-in, send it no request for a while, and return
+        the error. A later successful renewal clears the record.
         """
         is_its_word = problem.code not in OURS or problem.code == "unknown_error"
         if is_its_word and not problem.retriable and problem.code != grant.failed:
@@ -362,7 +370,7 @@ class Renewals:
             _log.error("could not record that %s is no longer renewed: %s", name, error)
 
     def _of_one_sign_in(self, name: BindingName) -> tuple[TokenSet, OAuthGrant]:
-        """Return the tokens and the grant of one sign-in.
+        """Return the binding's stored tokens and its grant, making sure that both are of the same sign-in.
 
         Worker threads write to the vault. If a new sign-in occurs between the two reads, both are read again, because tokens
         of one account must not be renewed as tokens of another account.
@@ -384,8 +392,8 @@ class Renewals:
     # tokens in memory only
 
     async def _write(self, name: BindingName, state: _State) -> bool:
-        """Write the held tokens into the vault. Return whether they are in the vault now. Raises AileronError if they stay in
-        memory.
+        """Write the binding's renewed tokens that are in memory into the vault. Return whether they are in the vault
+        now. Raises AileronError if they stay in memory.
 
         Only one write runs at a time: otherwise the loop below could write, a renewal could write newer tokens, and the loop's
         older ones could overwrite them.
@@ -431,17 +439,19 @@ class Renewals:
 
 
 _ENDED: Final = frozenset({"invalid_grant", "cut_off"})
-"""Error codes that mean that the refresh token itself is invalid (RFC 6749, section 5.2). Other failures may be fixed without
-the person, so the renewal is retried; until it succeeds, the binding is marked as failed.
+"""Error codes of a renewal that mean that the refresh token itself is invalid (RFC 6749, section 5.2). Other failures
+may be fixed without the person, so the renewal is retried; until it succeeds, the binding is marked as failed.
 """
 _UNSETTLED: Final = frozenset({"unreachable", "unavailable", "bad_answer", "bad_token", "bad_token_type", "redirected"})
-"""Error codes after which it is unknown whether the provider has replaced the refresh token."""
+"""Error codes of a renewal after which it is unknown whether the provider has replaced the refresh token."""
 _GONE: Final = frozenset({FailureClass.BINDING_REQUIRED, FailureClass.BINDING_FAILED})
 
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class _Held:
-    """Tokens that are not in the vault yet, and the stored tokens that they replace (`base`)."""
+    """Renewed tokens that are in memory because they are not in the vault yet, and the stored tokens that they replace
+    (`base`).
+    """
 
     base: TokenSet
     tokens: TokenSet
@@ -456,13 +466,15 @@ class _State(Series):
         self.obtained_ms: Final = obtained_ms
         self.held: _Held | None = None
         self.uses_held = False
-        """True if the held tokens are used in place of the stored ones. They are not used while the first attempt to write them
-        runs, but after that attempt has failed.
+        """True if the renewed tokens in memory are used in place of the stored ones: not while the first attempt to
+        write them runs, but after that attempt has failed.
         """
         self.writing: Final = anyio.Lock()
         self.renewed_at: float | None = None
         self.settled_ms: int | None = None
-        """Start of a renewal that the provider certainly did not execute, in milliseconds since the epoch, as in the vault."""
+        """Time of a renewal request that the provider certainly did not execute, as recorded in the vault, in
+        milliseconds since the epoch.
+        """
 
 
 def _sent_to(host: HostPort, tokens: TokenSet) -> tuple[Secret, ...]:

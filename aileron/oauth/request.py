@@ -52,7 +52,9 @@ OURS: Final = frozenset(
     "client_id client_secret redirect_uri response_type response_mode scope state nonce code_challenge code_challenge_method "
     "request request_uri resource".split()
 )
-"""Parameters of an authorization request that only this module sets, or that would replace such parameters."""
+"""Parameters of an authorization request that a manifest cannot set: those that this module sets, and those that would
+replace them.
+"""
 _PLACEHOLDER: Final = re.compile(r"^\s*$|^bound-at-|placeholder|change-?me|your[-_ ]|[<>]|x{5}", re.IGNORECASE)
 _DOCUMENT: Final = re.compile(r"https://[a-z0-9.-]+(?::[0-9]+)?/[^<>\s]*")
 """Pattern of the address of a client ID metadata document. The owner of the document chooses host and path freely."""
@@ -68,14 +70,14 @@ class AuthorizationRequest:
     state: Secret
     verifier: Secret
     nonce: Secret | None
-    """A nonce if an ID token is requested (scope `openid`), otherwise None."""
+    """The nonce that the ID token must contain, if one is requested (scope `openid`); otherwise None."""
 
 
 def authorization_request(
     provider: OAuth2Provider, client_id: str, port: int, *, random: Callable[[int], bytes] = secrets.token_bytes
 ) -> AuthorizationRequest:
-    """Return the authorization request of the client `client_id`, for an answer at `port` of this machine. Raises
-    ProviderError if the provider's description is invalid.
+    """Return the authorization request of the client `client_id`, for an answer that is delivered at `port` of this
+    machine. Raises ProviderError if the provider's description is invalid.
     """
     check_provider(provider)
     url = endpoint_url(provider.authorize_url)
@@ -113,7 +115,7 @@ def redirect_uri_at(port: int) -> str:
 
 
 def challenge(verifier: str) -> str:
-    """Return the S256 code challenge (RFC 7636, section 4.2)."""
+    """Return the S256 code challenge for a code verifier (RFC 7636, section 4.2)."""
     return _base64url(hashlib.sha256(verifier.encode("ascii")).digest())
 
 

@@ -17,7 +17,9 @@ from aileron.oauth.problems import ProviderError
 __all__ = ["revoked"]
 
 _DEADLINE_S: Final = 10.0
-"""Seconds for the revocation of each of the two tokens: a person waits, and the tokens are deleted here in any case."""
+"""Maximum seconds for the revocation of each of the two tokens: a person waits, and the tokens are deleted from the
+vault even if it fails.
+"""
 
 
 async def revoked(endpoints: Endpoints, tokens: TokenSet) -> str:
@@ -32,7 +34,9 @@ async def revoked(endpoints: Endpoints, tokens: TokenSet) -> str:
 
 
 async def _maybe_unrevoked(endpoints: Endpoints, url: str, tokens: TokenSet, token: Secret, hint: str) -> str | None:
-    """Revoke a token. Return the reason why it is not, or may not be, revoked, or None if it is revoked."""
+    """Revoke one of the tokens at the provider. Return the reason why it was not, or perhaps not, revoked; None if it
+    was revoked.
+    """
     form = {"token": token.reveal().decode("ascii"), "token_type_hint": hint}
     try:
         await endpoints.tell(url, form, tokens.client, anyio.current_time() + _DEADLINE_S)

@@ -81,7 +81,7 @@ class SignIn:
         clock: Callable[[], float] = time.time,
         sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
     ) -> None:
-        """Set up the sign-in.
+        """Create the sign-in, without contacting the provider yet.
 
         `again` is the command that begins a new sign-in, for error messages. `clock` returns seconds since the epoch; `sleep`
         waits between polls.
@@ -104,7 +104,9 @@ class SignIn:
         return self._invitation
 
     async def __aenter__(self) -> Self:
-        """Listen, or request a code. Raises AileronError(binding_failed) if the sign-in cannot begin."""
+        """Begin the sign-in: listen for the provider's answer, or request a code for another device. Raises
+        AileronError(binding_failed) if the sign-in cannot begin.
+        """
         assert self._flow is None, "a sign-in is used once"
         self._deadline = anyio.current_time() + SIGN_IN_S
         self._invitation = await self._translated(
@@ -176,8 +178,8 @@ class SignIn:
     async def _outcome(
         self, flow: _Browser, answered: AuthorizationResponse, host: str
     ) -> GrantedTokens | ProviderError:
-        """Exchange the authorization code. Return the tokens, or the error as a value: an exception that leaves a task group
-        would be wrapped in an exception group.
+        """Exchange the authorization code in the provider's answer for tokens. Return the tokens, or the error as a
+        value: an exception that leaves a task group would be wrapped in an exception group.
         """
         if answered.code is None:
             return answered.problem or said("bad_answer", host)
@@ -248,7 +250,9 @@ class SignIn:
             self._endpoints.check_allowed(self._provider.registration_url)
 
     async def _client(self, redirect_uri: str | None) -> Client:
-        """Return the client: the publisher's application, or a client that is registered now."""
+        """Return the client as which the person's sign-in is requested: the publisher's application, or a client that
+        is registered now.
+        """
         provider = self._provider
         if provider.client_id is not None:
             return Client(
@@ -279,7 +283,9 @@ class SignIn:
         return granted(answer, expected, self._clock())
 
     def _host(self) -> str:
-        """Return the provider's host for the details of an error, or the address in the manifest if that is invalid."""
+        """Return the provider's host for the details of an error. If the provider's address in the manifest is invalid,
+        return that address.
+        """
         try:
             return host_of(self._provider.token_url)
         except ProviderError:
@@ -287,7 +293,7 @@ class SignIn:
 
 
 class _Browser(NamedTuple):
-    """The state of a sign-in in a browser on this machine, while the listener is open."""
+    """The state of a sign-in in a browser on this machine, while the listener for the provider's answer is open."""
 
     callback: Callback
     asked: AuthorizationRequest
@@ -295,7 +301,7 @@ class _Browser(NamedTuple):
 
 
 class _Device(NamedTuple):
-    """The state of a sign-in with a code, after the code was issued."""
+    """The state of a sign-in with a code for another device, after the provider issued the code."""
 
     code: DeviceCode
     client: Client

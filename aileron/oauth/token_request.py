@@ -41,7 +41,9 @@ ASSERTION_S: Final = 300
 most an hour.
 """
 MAX_SENT_BYTES: Final = 8 << 10
-"""Maximum size in bytes of a secret or token that is sent: 8 KiB. Egress has the same limit for a header field."""
+"""Maximum size in bytes of a secret or token that a token request contains: 8 KiB. Egress has the same limit for a
+header field.
+"""
 _BASIC: Final = b"Basic "
 _JTI_BYTES: Final = 16  # 128 bits: never used twice
 _ASSERTION_TYPE: Final = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
@@ -87,7 +89,7 @@ class TokenRequest:
 
 
 class _Exchange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The stored value of a token exchange in which the client also authenticates."""
+    """The stored secret of a binding that exchanges a token and whose client also authenticates, as a JSON object."""
 
     client_secret: str
     subject_token: str
@@ -118,7 +120,7 @@ def token_request(
 
 
 def sent_parts(stored: Secret, client_id: str | None) -> tuple[Secret, ...]:
-    """Return the forms in which parts of a stored secret may be sent, for any kind of grant: unchanged, and as
+    """Return the forms in which parts of a stored secret may be sent, for any kind of grant: as they are, and as
     `client_secret_basic` encodes them.
 
     No part of a private key is ever sent.
@@ -139,7 +141,9 @@ def _audience_parameter(grant: TokenGrant) -> str | None:
 
 
 def _stored_parts(credential: ClientCredential) -> tuple[str | None, str | None]:
-    """Return the client's secret, and the token that is exchanged. Each is None if the credential does not have it."""
+    """Return the client's secret, and the token to exchange, from the credential's stored secret. Each is None if the
+    credential does not have it.
+    """
     grant = credential.grant
     if grant.grant == "client_credentials":
         return (None if grant.client_auth == "private_key_jwt" else _text(credential.secret)), None
@@ -171,7 +175,9 @@ def _authenticated(
     now: float,
     random: Callable[[int], bytes],
 ) -> TokenRequest:
-    """Return the request with the client's authentication (RFC 6749 section 2.3, RFC 7523 section 2.2)."""
+    """Return the token request with this form and the client's authentication (RFC 6749 section 2.3, RFC 7523 section
+    2.2).
+    """
     client_id, auth = credential.client_id, credential.grant.client_auth
     if auth == "none":
         return TokenRequest(form if client_id is None else {**form, "client_id": client_id})
@@ -198,8 +204,8 @@ def _basic(client_id: str, client_secret: str) -> str:
 def _with_assertion(
     form: dict[str, str], credential: ClientCredential, now: float, random: Callable[[int], bytes]
 ) -> dict[str, str]:
-    """Return the form with an assertion added (RFC 7523, section 2.1). An assertion of a Google service account contains the
-    scopes, as Google requires.
+    """Return the form of a token request with an assertion (a signed JWT) added (RFC 7523, section 2.1). An assertion
+    of a Google service account contains the scopes, as Google requires.
     """
     from aileron.oauth.assertion import is_json, read_service_account, read_signing_key
 
