@@ -37,7 +37,8 @@ logging.getLogger("httpcore2.http11").disabled = True
 
 
 class Dialer(httpcore2.AsyncNetworkBackend):
-    """A network backend that refuses to connect to `ours`, the addresses on which the daemon itself listens.
+    """A network backend for httpcore2 that refuses to connect to `ours`, the addresses on which the daemon itself
+    listens.
 
     Raises AileronError(network_error), with `details.phase` `connect`, if a host cannot be reached.
     """
@@ -53,7 +54,9 @@ class Dialer(httpcore2.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore2.AsyncNetworkStream:
-        """Open a connection with TCP_NODELAY set. Raises AileronError(invalid_request) for a refused address."""
+        """Open a TCP connection to an upstream, with TCP_NODELAY set. Raises AileronError(invalid_request) for a
+        refused address.
+        """
         try:
             with anyio.fail_after(timeout):
                 stream = await anyio.connect_tcp(host, port)
@@ -110,7 +113,7 @@ class _Stream(httpcore2.AsyncNetworkStream):
             raise httpcore2.ReadError("broken off") from None
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        """Write all of `buffer`. If it is empty, return without even yielding to the event loop."""
+        """Write all of `buffer`. If `buffer` is empty, return without yielding to the event loop."""
         if not buffer:
             return
         try:
@@ -119,7 +122,7 @@ class _Stream(httpcore2.AsyncNetworkStream):
             raise httpcore2.WriteError("broken off") from None
 
     async def aclose(self) -> None:
-        """Close now, without notifying the peer."""
+        """Close the connection now, without notifying the peer."""
         await anyio.aclose_forcefully(self._stream)
 
     async def start_tls(
@@ -142,7 +145,7 @@ class _Stream(httpcore2.AsyncNetworkStream):
 
     def get_extra_info(self, info: str) -> Any:
         """Return the information that httpcore2 requests: the TLS session, or whether an idle connection has bytes to
-        read.
+        read; None for any other name.
         """
         match info:
             case "ssl_object":
@@ -160,7 +163,7 @@ def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
 
 
 def _is_readable(sock: socket.socket) -> bool:
-    """Return whether the peer closed the connection or sent bytes that were not requested. Never blocks."""
+    """Return whether the peer of an idle connection has closed it or sent bytes that were not requested. Never blocks."""
     if sock.fileno() == -1:
         return True
     poll = select.poll()

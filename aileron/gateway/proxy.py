@@ -63,16 +63,16 @@ from aileron.tls import client_context
 __all__ = ["Gateway", "Keys", "gateway_app"]
 
 MAX_IN_FLIGHT: Final = 256
-"""Maximum number of requests at once, of all agents. Each holds two descriptors, and at most a megabyte of the server's
-buffers. An agent with its helpers was observed to use a dozen.
+"""Maximum number of requests of all agents that are in progress at once. Each holds two descriptors, and at most a
+megabyte of the server's buffers. An agent with its helpers was observed to use a dozen.
 """
 MAX_OF_STRANGERS: Final = MAX_IN_FLIGHT // 2
-"""Maximum number of requests at once that came over TCP without an open session. Each has at most one connection of the
-pool, so they use at most half of the pool as well.
+"""Maximum number of requests in progress at once that came over TCP without an open session. Each uses at most one
+connection of the pool to the upstreams, so they use at most half of the pool as well.
 """
 KEEP_S: Final = 60.0
-"""Seconds for which an idle connection upstream is kept open. An agent's next turn is seldom later. A connection that
-the peer closed is not used.
+"""Seconds for which an idle connection upstream is kept open. The next request of an agent is seldom later. A
+connection that the upstream closed is not used.
 """
 KEEP: Final = 16
 """Maximum number of idle connections upstream: as many as an agent with helpers has at once."""
@@ -80,7 +80,7 @@ _log = logging.getLogger(__name__)
 
 
 class Keys(Protocol):
-    """The vault and the sessions, as the gateway uses them."""
+    """Interface of the vault and the sessions, with the part that the gateway uses."""
 
     def check_settings(self) -> None:
         """Check that a person consented to the settings in force, which specify where a key is sent, or that there is
@@ -139,7 +139,7 @@ class Gateway:
         self._of_strangers = 0
 
     async def serve(self) -> None:
-        """Serve until cancelled: close idle connections upstream if there was no request for KEEP_S, because the pool
+        """Close idle connections to upstreams, until cancelled, if there was no request for KEEP_S, because the pool
         itself checks that only with the next request.
         """
         while True:
@@ -151,11 +151,11 @@ class Gateway:
             await idle.aclose()
 
     async def aclose(self) -> None:
-        """Close idle connections upstream."""
+        """Close the idle connections to upstreams."""
         await self._pool.aclose()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle an ASGI `http` request."""
+        """Handle an ASGI `http` request: send it to a model's API and pass on the response."""
         if any(name == b"upgrade" and value.lower() == b"websocket" for name, value in scope["headers"]):
             await _refuse_websocket(send)
             return
@@ -185,8 +185,8 @@ class Gateway:
 
     @contextlib.contextmanager
     def _place(self, scope: Scope) -> Iterator[None]:
-        """Count a request as in progress until the block ends. Raises AileronError(busy) if too many requests are in
-        progress, in all or from callers without an open session.
+        """Return a context manager that counts a request as in progress while its block runs. Raises AileronError(busy)
+        if too many requests are in progress, in all or from callers without an open session.
         """
         strangers = int(is_strangers(scope))
         if self._in_flight >= MAX_IN_FLIGHT:
@@ -219,9 +219,9 @@ class Gateway:
             await with_tools(self._injection, session, path, upstream, sides, relay)
 
     def _asked_by(self, scope: Scope) -> tuple[str | None, bytes]:
-        """Return the session into whose request tools are injected, or None, and the path without the session's prefix.
-        Raises AileronError: unauthorized if the address belongs to another session or to none, not_found if the address
-        is malformed.
+        """Return the session into whose request tools are injected, or None if none are, and the path without the
+        session's prefix. Raises AileronError: unauthorized if the address belongs to another session or to none,
+        not_found if the address is malformed.
         """
         path: bytes = scope["raw_path"]
         if self._injection is None:
@@ -266,7 +266,7 @@ class Gateway:
 
 
 async def _relay(upstream: Upstream, sides: Sides, content: AsyncIterable[bytes]) -> None:
-    """Pass on a request as it is, and its response as it arrives."""
+    """Pass on an agent's request as it is, and the API's response as it arrives."""
     upload, answer, patience = sides.upload, sides.answer, sides.patience
     async with upstream.response(upstream.fields, content) as response:
         patience.wait_for("agent")
@@ -282,8 +282,8 @@ async def _relay(upstream: Upstream, sides: Sides, content: AsyncIterable[bytes]
 
 
 async def _refuse_websocket(send: Send) -> None:
-    """Refuse a WebSocket with status 426 at once: one client attempts a WebSocket first, and after any other status it
-    tries again for ten seconds.
+    """Refuse a request for a WebSocket with status 426 at once: one client requests a WebSocket first, and after any
+    other status it tries again for ten seconds.
     """
     failure = AileronError(
         FailureClass.INVALID_REQUEST, "the gateway speaks no WebSocket: send the request with POST"

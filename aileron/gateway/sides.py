@@ -43,11 +43,11 @@ __all__ = [
 ]
 
 CONNECT_S: Final = 15.0
-"""Maximum seconds for TCP and TLS together, including a lost packet or two."""
+"""Maximum seconds to connect to an upstream, TCP and TLS together, including a lost packet or two."""
 IDLE_S: Final = 660.0
 """Maximum seconds of silence on either side. A model that thinks sends nothing for minutes, and the providers' own
-clients wait 600 s by default. Their deadline must come first, so that an agent sees what it would see without a
-gateway.
+clients wait 600 s by default. The deadline of such a client must come first, so that an agent sees what it would see
+without a gateway.
 """
 STRANGER_IDLE_S: Final = 15.0
 """Maximum seconds for the next piece of a request body that comes over TCP without an open session. Ingress shares 8
@@ -55,8 +55,8 @@ MiB a second among all such bodies, so a piece of 8 KiB has its turn within a se
 lost.
 """
 WRITE_S: Final = 60.0
-"""Seconds after which an upstream that accepts no byte is considered gone. Until then, the gateway does not notice
-either that the agent has disconnected.
+"""Seconds after which an upstream that accepts no byte is considered gone. Until then, the gateway also does not notice
+if the agent disconnects.
 """
 DRAIN_S: Final = 10.0
 """Maximum seconds to read the rest of an unwanted body. A client that is still writing when it is refused would see a
@@ -64,8 +64,8 @@ broken pipe instead of the refusal.
 """
 _TURN: Final = 4
 """Number of pieces of a response after which other tasks get a turn, if all pieces came in one packet. One of these
-tasks notices that the agent has disconnected; without it, asyncio logs each write to the closed connection from the
-sixth on.
+tasks notices that the agent has disconnected; if it got no turn, asyncio would log each write to the closed connection
+from the sixth on.
 """
 _JSON: Final = msgspec.json.Encoder()
 _UNKEPT: Final = [(b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff")]
@@ -87,7 +87,7 @@ class Patience:
         self._since = 0.0
 
     def wait_for(self, party: Literal["provider", "agent", "us"], limit_s: float | None = None) -> None:
-        """Restart the time limit, now for `party`: `limit_s` seconds (default: IDLE_S), or up to 1 % less."""
+        """Restart the time limit, which now applies to `party`: `limit_s` seconds (default: IDLE_S), or up to 1 % less."""
         limit_s = IDLE_S if limit_s is None else limit_s
         self._party = party
         now = time.monotonic()  # twice for each piece; the event loop's own clock is slower to look up
@@ -96,7 +96,7 @@ class Patience:
             self.scope.deadline = anyio.current_time() + limit_s
 
     def check(self) -> None:
-        """Raise AileronError(network_error) if `scope` was cancelled because the time was up."""
+        """Raise AileronError(network_error) if `scope` was cancelled because the party exceeded its time limit."""
         if self.scope.cancelled_caught:
             whats = {"provider": "provider said or took", "agent": "agent sent or took", "us": "tools answered"}
             what = whats[self._party]
@@ -109,8 +109,8 @@ class Patience:
 
 
 class Upload:
-    """The body of an agent's request as it arrives, and the detection that the agent has disconnected. Only one task at a time
-    calls `receive`.
+    """The body of an agent's request as it arrives, which also detects that the agent has disconnected. Only one task
+    at a time calls `receive`.
 
     httpcore2 iterates the body once. When the iteration ends, for whatever reason, `watch` reads the rest of the body,
     if there is any, and waits for the agent to disconnect.
@@ -127,7 +127,7 @@ class Upload:
         self._whole: Final = anyio.Event()
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        """Yield the pieces of the body as they arrive."""
+        """Yield the pieces of the request's body as they arrive."""
         try:
             while not self._whole.is_set():
                 self._patience.wait_for("agent", self._idle_s)
@@ -139,7 +139,7 @@ class Upload:
             self._released.set()
 
     async def watch(self) -> None:
-        """Wait until the agent disconnects, and then cancel the exchange."""
+        """Wait until the agent disconnects, and then cancel the exchange with the API."""
         await self._released.wait()
         while True:
             self._note(await self._receive())
@@ -167,7 +167,7 @@ class Upload:
 
 
 class Answer:
-    """The response on its way to the agent."""
+    """The response that is sent to the agent."""
 
     def __init__(self, send: Send, exchange: anyio.CancelScope) -> None:
         self._send: Final = send
@@ -176,12 +176,12 @@ class Answer:
         self.has_begun = False
 
     async def begin(self, status: int, fields: Fields) -> None:
-        """Send status and header fields."""
+        """Send the agent the response's status and header fields."""
         self.has_begun = True
         await self._send({"type": "http.response.start", "status": status, "headers": fields})
 
     async def write(self, piece: bytes) -> None:
-        """Send a piece of the body."""
+        """Send the agent a piece of the response's body."""
         await self._send({"type": "http.response.body", "body": piece, "more_body": True})
         self._pieces += 1
         if self._pieces % _TURN == 0:
@@ -190,19 +190,19 @@ class Answer:
                 await anyio.sleep_forever()  # is cancelled at once
 
     async def end(self) -> None:
-        """Send the end of a complete body."""
+        """Send the agent the end of the response's body, which is complete."""
         await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def refuse(self, failure: Failure, status: int | None = None) -> None:
-        """Send a failure of the gateway's own, in the form that all of the daemon's responses have."""
+        """Send the agent an error response of the gateway's own, in the form that all of the daemon's responses have."""
         with anyio.move_on_after(DRAIN_S):
             for message in refusal(failure, status or failure.failure_class.http_status):
                 await self._send(message)
 
 
 class Upstream:
-    """A request on its way to its API. `fields` are the agent's header fields that go upstream; a caller may change
-    them before passing them to `response`.
+    """A request that is sent to a model's API. `fields` are the agent's header fields that go upstream; a caller may
+    change them before passing them to `response`.
     """
 
     def __init__(
@@ -225,7 +225,8 @@ class Upstream:
     async def response(
         self, fields: Fields, content: bytes | AsyncIterable[bytes]
     ) -> AsyncIterator[httpcore2.Response]:
-        """Send the request and yield the API's response. A response that breaks off ends the block with an error.
+        """Send the request and yield the API's response. If the response breaks off, the block of this context manager
+        ends with an error.
 
         Raises AileronError: network_error if the API cannot be reached or breaks off, busy if the pool is full,
         invalid_request if HTTP/1.1 cannot carry the request's fields.

@@ -47,7 +47,7 @@ __all__ = [
 
 Provider = Literal["anthropic", "openai"]
 Fields = list[tuple[bytes, bytes]]
-"""Header fields in their order. On the agents' side, names are in lower case."""
+"""Type of a message's header fields, in their order. In requests of agents, the names are in lower case."""
 
 _PATHS: Final[tuple[tuple[bytes, Provider | None], ...]] = (
     (b"/v1/messages", "anthropic"),
@@ -60,14 +60,14 @@ _INJECTED_PATH: Final = re.compile(_INJECTED + rb"/([A-Za-z0-9_-]+)(/.*)", re.DO
 PATHS: Final = (*(path.decode() for path, _ in _PATHS), _INJECTED.decode())
 """Paths that belong to the gateway, each including everything below it."""
 _ANTHROPIC_ONLY: Final = b"anthropic-version"
-"""Field that every request to Anthropic's API has, and that no other API has."""
+"""Header field that every request to Anthropic's API has, and that no other API has."""
 _OF_THE_CONNECTION: Final = frozenset({b"connection", b"keep-alive", b"proxy-connection", b"te", b"upgrade"})
 """Header fields that belong to one connection, RFC 9110 section 7.6.1. Transfer-Encoding is missing, because a request
 that came in chunks is sent in chunks again.
 """
 _FRAMING: Final = frozenset({b"content-length", b"transfer-encoding", b"host"})
-"""Fields that are not dropped even if `Connection` names them, because the other side would then see the end of a
-message elsewhere.
+"""Header fields that are passed on even if `Connection` names them, because without them the receiver would see the end
+of the message in another place.
 """
 _OF_THESE_BYTES: Final = frozenset({b"content-digest", b"content-md5", b"digest", b"repr-digest", b"signature"})
 """Header fields with a digest or a signature of the body (RFC 9530, RFC 9421), which are wrong if the body is changed."""
@@ -77,14 +77,15 @@ _TOKEN: Final = re.compile(rb"(?<![A-Za-z0-9_-])ail_[A-Za-z0-9_-]{43}")
 _TOKEN_PREFIX: Final = b"ail_"
 _DECODED: Final = 4
 """Number of times that a request target or a header field is searched for a token: as it is, and percent-decoded once,
-twice and three times. Text that could be decoded once more is not sent; nobody encodes that often.
+twice and three times. A request with text that could be decoded once more is refused; no client encodes text that
+often.
 """
 _METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 """Methods that are passed on (RFC 9110 section 9.3, RFC 5789). TRACE is missing, because its response would repeat the request
 with the key; CONNECT, because it opens a tunnel; and methods that the gateway does not know.
 """
 _SENT_PATH: Final = re.compile(rb"(?:[A-Za-z0-9._~!$&'()*+,;=:@/-]|%[0-9A-Fa-f]{2})*")
-"""A path of RFC 3986 section 3.3: `pchar` and slashes."""
+"""Pattern of a path as it is sent (RFC 3986 section 3.3): `pchar` and slashes."""
 _NAMES: Final = re.compile(rb"(?:(?:[A-Za-z0-9_~@-][A-Za-z0-9._~!$&'()*+,;=:@ -]*)?(?:/|\Z))*")
 """Pattern of a path that was percent-decoded once: segments of the characters in _SENT_PATH and the space. No segment begins
 with a dot, or with a character that some program removes before it looks for dots. The path has no `%`, so it cannot be decoded
@@ -107,7 +108,7 @@ class Destination(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, provider: Provider, upstream: Upstream) -> Self:
-        """Return the destination that a setting specifies."""
+        """Return the destination of requests to a provider's API that a setting (`upstream`) specifies."""
         parts = urlsplit(upstream.url)
         return cls(
             provider=provider,
@@ -120,7 +121,7 @@ class Destination(msgspec.Struct, frozen=True):
 
     @property
     def is_plain(self) -> bool:
-        """True if requests go without TLS, which is only possible to loopback (config.py)."""
+        """True if requests are sent without TLS, which is only possible to loopback (config.py)."""
         return self.scheme == b"http"
 
     @property
@@ -129,12 +130,12 @@ class Destination(msgspec.Struct, frozen=True):
         return self.host if self.port == (80 if self.is_plain else 443) else b"%b:%d" % (self.host, self.port)
 
     def key_field(self, key: bytes) -> tuple[bytes, bytes]:
-        """Return the field that carries a key to this API."""
+        """Return the header field in which requests to this API contain the key."""
         return (b"x-api-key", key) if self.provider == "anthropic" else (b"authorization", b"Bearer " + key)
 
 
 def destinations(settings: GatewaySettings) -> dict[Provider, Destination]:
-    """Return the destination of each provider."""
+    """Return the destination of requests to each provider's API."""
     return {
         "anthropic": Destination.of("anthropic", settings.anthropic),
         "openai": Destination.of("openai", settings.openai),
@@ -142,8 +143,8 @@ def destinations(settings: GatewaySettings) -> dict[Provider, Destination]:
 
 
 def provider_of(raw_path: bytes, fields: Fields) -> Provider:
-    """Return the provider of a path, which is one of the gateway's paths or below one. Raises AileronError: not_found
-    for any other path, invalid_request if a segment is not a name.
+    """Return the provider to whose API a request goes, according to its path, which must be one of the gateway's paths
+    or below one. Raises AileronError: not_found for any other path, invalid_request if a segment is not a name.
     """
     for path, provider in _PATHS:
         if raw_path == path or raw_path.startswith(path + b"/"):
@@ -155,8 +156,8 @@ def provider_of(raw_path: bytes, fields: Fields) -> Provider:
 
 
 def injected_path(raw_path: bytes) -> tuple[str, bytes] | None:
-    """Return a session's name and the rest of the path, if the path is one of the session's addresses; None for any
-    other path. Raises AileronError(not_found) if such an address is malformed.
+    """Return the name in a session's address and the rest of the path, if the path has the form of such an address;
+    None for any other path. Raises AileronError(not_found) if the address is malformed.
     """
     if raw_path != _INJECTED and not raw_path.startswith(_INJECTED + b"/"):
         return None
@@ -177,8 +178,8 @@ def why_unread(fields: Fields) -> str | None:
 
 
 def round_fields(fields: Fields, length: int, number: int) -> Fields:
-    """Return a request's header fields for the body of round `number`, counted from 1, with `length` bytes. They ask
-    for a response without compression.
+    """Return the header fields with which the request of round `number`, counted from 1, is sent, whose body has
+    `length` bytes. They ask for a response without compression.
     """
     changed: Fields = []
     for name, value in fields:
@@ -202,8 +203,8 @@ def check_method(method: str) -> None:
 
 
 def request_fields(fields: Fields, destination: Destination, key: bytes | None = None) -> Fields:
-    """Return the header fields that go upstream, in their original order. `key` replaces the first of the client's
-    keys, or comes last if the client sent none.
+    """Return the header fields of a request that are sent to the upstream, in their original order. `key` replaces the
+    first of the client's keys, or comes last if the client sent none.
     """
     dropped = _OF_THE_CONNECTION | _named_by_connection(fields)
     if any(name == b"transfer-encoding" for name, _ in fields):
@@ -236,7 +237,7 @@ def response_fields(fields: Fields) -> Fields:
 
 
 def token_of(fields: Fields, destination: Destination) -> str:
-    """Return the client's API key if it has the form of a session's token, which is required here. Raises
+    """Return the API key in a request's header fields, which must have the form of a session's token. Raises
     AileronError(unauthorized) for no key, several keys, or another form.
     """
     shown = {_bare(name, value) for name, value in fields if name in _KEYS}
@@ -250,8 +251,8 @@ def token_of(fields: Fields, destination: Destination) -> str:
 
 
 def check_no_token(target: bytes, fields: Fields, destination: Destination) -> None:
-    """Check that no session's token would leave with this target and these fields, percent-encoded or not. A cell's
-    placeholder has the form of a token and must not leave either.
+    """Raise AileronError if a request with this target and these header fields contains a session's token,
+    percent-encoded or not. A cell's placeholder has the form of a token and must not be sent either.
 
     Raises AileronError: unauthorized if a token would leave, invalid_request if the text is encoded too often to tell.
     """
@@ -279,7 +280,9 @@ def check_key(key: bytes, secret: str) -> None:
 
 
 def _check_names(raw_path: bytes) -> None:
-    """Check that every program splits the path into the same segments. Raises AileronError(invalid_request) otherwise."""
+    """Check that every program would split the path into the same segments. Raises AileronError(invalid_request)
+    otherwise.
+    """
     if not (_SENT_PATH.fullmatch(raw_path) and _NAMES.fullmatch(unquote_to_bytes(raw_path))):
         raise AileronError(
             FailureClass.INVALID_REQUEST,
@@ -289,8 +292,8 @@ def _check_names(raw_path: bytes) -> None:
 
 
 def _has_token(sent: bytes) -> bool:
-    """Return whether a session's token is in `sent`, encoded or not. Raises AileronError(invalid_request) if the text
-    is encoded too often.
+    """Return whether a session's token is in `sent`, a part of a request, percent-encoded or not. Raises
+    AileronError(invalid_request) if the text is encoded too often.
     """
     for _ in range(_DECODED):
         if _TOKEN.search(sent):
@@ -313,7 +316,7 @@ def _named_by_connection(fields: Fields) -> frozenset[bytes]:
 
 
 def _bare(name: bytes, value: bytes) -> bytes | None:
-    """Return the key in a field; None for an Authorization field that is not Bearer."""
+    """Return the API key in a header field; None for an Authorization field that is not Bearer."""
     if name != b"authorization":
         return value
     found = _BEARER.fullmatch(value)

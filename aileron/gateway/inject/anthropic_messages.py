@@ -43,27 +43,27 @@ __all__ = ["MessagesAnswer", "MessagesAsk"]
 
 _DELTAS: Final = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}
 _USED: Final = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "server_tool_use")
-"""Token counts in the `usage` of the stream's first event that the last event may repeat."""
+"""Token counts in the `usage` of the stream's first event that the stream's last event can repeat."""
 
 
 class MessagesAsk(Ask):
-    """The request `POST /v1/messages`."""
+    """An agent's request `POST /v1/messages`."""
 
     wire: ClassVar[Wire] = "messages"
     turns: ClassVar[str] = "messages"
     no_choice: ClassVar[str] = '{"type":"none"}'
 
     def check(self) -> None:
-        """Check that the request has messages."""
+        """Raise NotUnderstoodError unless the request has messages."""
         check_messages(self.document, self.turns)
 
     def name_of(self, tool: JSONObject) -> JSON:
-        """Return the name of a tool; the provider's own server tools have a name as well."""
+        """Return the name in a tool's declaration; the provider's own server tools have a name as well."""
         return tool.get("name")
 
     def declared(self, name: str, tool: Tool) -> JSONObject:
-        """Return the declaration of a tool, without `cache_control`, because a cache breakpoint that the agent set after its
-        own tools covers this tool too.
+        """Return the declaration of one of Aileron's tools in this API, without `cache_control`, because a cache
+        breakpoint that the agent set after its own tools covers this tool too.
         """
         return {"name": name, "description": tool.description, "input_schema": tool.schema}
 
@@ -94,7 +94,7 @@ class MessagesAsk(Ask):
 
     def _content_at(self, message: Value) -> int | None:
         """Return the index in the text at which a message's content blocks begin; None if the message has no content,
-        or two programs could find different blocks in it.
+        or if two programs could read different content in it.
         """
         try:
             content = Document.at(self.document.text, message.start).find("content")
@@ -103,25 +103,29 @@ class MessagesAsk(Ask):
         return None if content is None else content.start + 1
 
     def continued(self, said: Sequence[str]) -> list[Edit]:
-        """Return the edit that appends the JSON messages `said` to the agent's messages."""
+        """Return the edit that appends the JSON messages `said`, which are this request's earlier rounds, to the
+        agent's messages.
+        """
         return [self.document.append(self.turns, said)]
 
     def results(self, answered: Sequence[Answered]) -> tuple[str, ...]:
-        """Return one user message, as JSON, with the results of all calls."""
+        """Return one user message, as JSON, with the results of these calls of Aileron's tools."""
         return (f'{{"role":"user","content":[{",".join(map(_result, answered))}]}}',)
 
     def answer(self, tools: Mapping[str, Tool]) -> MessagesAnswer:
-        """Return an empty message, to be filled from the provider's responses."""
+        """Return an empty message, to be filled from the provider's response in each round."""
         return MessagesAnswer(tools)
 
     def entry(self, answer: Answer, said: Sequence[str], results: Sequence[Answered]) -> Mapping[str, Entry]:
-        """Return the memory entry for the answer, under the key of the message that the agent will send back."""
+        """Return the memory entry that stores the hidden rounds of an answer, under the key of the message that the
+        agent will send back.
+        """
         key = _key(self._trail()[-1], {"role": "assistant", "content": answer.whole().get("content")})
         return {key: Entry(tuple(said), tuple(map(_result, results)))}
 
 
 class MessagesAnswer(Answer):
-    """The message that an agent sees as the answer to a Messages request, over all rounds."""
+    """The message that an agent sees as the answer to a Messages request, made from all rounds."""
 
     def __init__(self, tools: Mapping[str, Tool]) -> None:
         super().__init__(tools)
@@ -135,21 +139,21 @@ class MessagesAnswer(Answer):
 
     @property
     def keep_alive(self) -> bytes:
-        """A ping event in the form of the API."""
+        """A ping event, in the form of the API, which the agent ignores."""
         return written("ping", '{"type":"ping"}')
 
     @property
     def has_hidden(self) -> bool:
-        """True if a block was hidden from the agent."""
+        """True if a content block was hidden from the agent, because it calls one of Aileron's tools."""
         return self._hidden
 
     def _reset(self) -> None:
-        """Reset the round: begin to count blocks from 0 again."""
+        """Reset the state of one round, for the next round: begin to count content blocks from 0 again."""
         self._blocks: dict[int, JSONObject] = {}
         self._inputs: dict[int, list[str]] = {}
         self._grown: dict[int, dict[str, list[JSON]]] = {}
-        """Pieces of a block's texts and citations that arrived after the block's start. They are joined when the round
-        ends.
+        """Pieces of the texts and citations of content blocks that arrived after the start of the block, by the block's
+        index and the field's name. They are joined when the round ends.
         """
         self._places: dict[int, int | None] = {}
         self._held: list[tuple[Event, JSONObject]] = []
@@ -157,8 +161,8 @@ class MessagesAnswer(Answer):
         self._stop: JSON = None
 
     def feed(self, event: Event) -> bytes:
-        """Return the bytes that the agent sees of an event: content blocks are renumbered over all rounds. Hold back
-        the events that end the message.
+        """Return the bytes that the agent sees of a provider's event: content blocks are renumbered over all rounds.
+        The events that end the message are held back.
         """
         data = parsed(event)
         match None if data is None else data.get("type"):
@@ -173,7 +177,7 @@ class MessagesAnswer(Answer):
         return event.raw
 
     def take(self, document: JSONObject) -> None:
-        """Take the message of a round that was not streamed."""
+        """Take the provider's message in a round that was not streamed."""
         self._is_whole = True
         self._first = self._first or document
         self._last = document
@@ -183,7 +187,9 @@ class MessagesAnswer(Answer):
             self._add(index, dict_of(block))
 
     def end_round(self) -> Round:
-        """End the round and return it. It has calls to run only if the model's stop reason is `tool_use`."""
+        """End the round, and return the model's answer in it. It has calls to run only if the model's stop reason is
+        `tool_use`.
+        """
         self._usage = added_usage(self._usage, self._used)
         for index, parts in self._inputs.items():
             text = "".join(parts).strip() or "{}"
@@ -218,7 +224,9 @@ class MessagesAnswer(Answer):
         return b"".join(self._told(event, data) for event, data in self._held)
 
     def whole(self) -> JSONObject:
-        """Return the last round's message, with the first round's id and the blocks of all rounds."""
+        """Return the complete message that the agent sees: the last round's, with the first round's id and the blocks
+        of all rounds.
+        """
         if self.is_untouched() and self._is_whole:
             return self._last
         message: JSONObject = {**self._last, "content": [*self._visible], "usage": self._usage}
@@ -229,7 +237,9 @@ class MessagesAnswer(Answer):
         return message
 
     def failure(self, body: bytes) -> bytes:
-        """Return a provider's error as an event of the stream. The error has the same JSON there as in a response of its own."""
+        """Return a provider's error response as an event of the agent's stream. The event has the same JSON as the
+        response.
+        """
         return written("error", encoded(_error(body)))
 
     def _started(self, event: Event, data: JSONObject) -> bytes:
@@ -299,8 +309,9 @@ class MessagesAnswer(Answer):
         return rewritten(event, {**data, "delta": delta, "usage": usage})
 
     def _reason(self, reason: JSON) -> JSON:
-        """Return the stop reason for the agent. It is `end_turn` instead of `tool_use` if the model called only
-        Aileron's tools, because the agent would wait for calls that it does not see.
+        """Return the stop reason that the agent sees, for the model's stop reason. It is `end_turn` instead of
+        `tool_use` if the model called only Aileron's tools, because the agent would wait for calls that it does not
+        see.
         """
         return "end_turn" if reason == "tool_use" and not self._theirs else reason
 
@@ -323,16 +334,16 @@ def _key(before: str, message: JSONObject) -> str:
 
 
 def _turn(message: JSONObject) -> list[str]:
-    """Return a message as strings, for the comparison of conversations. Thinking blocks are left out, because programs drop
-    them from older turns.
+    """Return a message of the conversation as strings, from which the digest of the conversation is made. Thinking
+    blocks are left out, because programs drop them from older turns.
     """
     rest = [block for block in _blocks(message) if block.get("type") not in ("text", "thinking", "redacted_thinking")]
     return [str(message.get("role")), _texts(message), *(canonical(_plain(block)) for block in rest)]
 
 
 def _plain(block: JSONObject) -> JSONObject:
-    """Return a block with the content of a tool result as a list of text blocks, even if it was a string. Every other
-    block is returned unchanged.
+    """Return a content block. If it is a tool result, its content is a list of text blocks, even if it was a string.
+    Any other block is unchanged.
     """
     content = block.get("content")
     if block.get("type") == "tool_result" and (content is None or isinstance(content, str)):

@@ -47,20 +47,24 @@ __all__ = ["ChatAnswer", "ChatAsk"]
 _BETWEEN: Final = "\n\n"
 _DONE: Final = "[DONE]"
 _OURS: Final = ("role", "content", "tool_calls")
-"""Fields of a message that this module assembles by special rules. The pieces of all other text fields are simply joined."""
+"""Fields of a streamed message that this module assembles by rules of their own. The pieces of all other text fields
+are joined.
+"""
 _SAID_ONCE: Final = ("annotations", "audio", "function_call", "parsed")
-"""Fields of an answer's message that the API does not accept in a later request."""
+"""Fields of a model's message that the API sends but does not accept when a later request repeats the message."""
 
 
 class ChatAsk(Ask):
-    """The request `POST /v1/chat/completions`."""
+    """An agent's request `POST /v1/chat/completions`."""
 
     wire: ClassVar[Wire] = "chat"
     turns: ClassVar[str] = "messages"
     no_choice: ClassVar[str] = '"none"'
 
     def check(self) -> None:
-        """Check that the request has messages, asks for one choice, and does not use the old form of tools."""
+        """Raise NotUnderstoodError unless the request has messages, asks for one choice, and does not use the old form
+        of tools (functions).
+        """
         check_messages(self.document, self.turns)
         if self.document.get("n") not in (None, 1):
             raise NotUnderstoodError("n is more than 1")
@@ -68,11 +72,13 @@ class ChatAsk(Ask):
             raise NotUnderstoodError("it uses functions, the old form of tools")
 
     def name_of(self, tool: JSONObject) -> JSON:
-        """Return the name of a function or of a custom tool, which has a grammar of its own."""
+        """Return the name in a tool's declaration, which is that of a function or of a custom tool."""
         return dict_of(tool.get(str(tool.get("type")))).get("name")
 
     def declared(self, name: str, tool: Tool) -> JSONObject:
-        """Return the declaration of a function that is not strict, because strict schemas have no optional arguments."""
+        """Return the declaration of one of Aileron's tools in this API: a function that is not strict, because strict
+        schemas have no optional arguments.
+        """
         return {
             "type": "function",
             "function": {"name": name, "description": tool.description, "parameters": tool.schema},
@@ -93,21 +99,27 @@ class ChatAsk(Ask):
         return edits
 
     def continued(self, said: Sequence[str]) -> list[Edit]:
-        """Return the edit that appends the JSON messages `said` to the agent's messages."""
+        """Return the edit that appends the JSON messages `said`, which are this request's earlier rounds, to the
+        agent's messages.
+        """
         return [self.document.append(self.turns, said)]
 
     def results(self, answered: Sequence[Answered]) -> tuple[str, ...]:
-        """Return a `tool` message for each result. The API has no field that marks an error, so only the text shows it."""
+        """Return a `tool` message, as JSON, for the result of each of these calls. The API has no field that marks an
+        error, so only the text shows it.
+        """
         return tuple(
             encoded({"role": "tool", "tool_call_id": answer.call.id, "content": answer.text}) for answer in answered
         )
 
     def answer(self, tools: Mapping[str, Tool]) -> ChatAnswer:
-        """Return an empty completion, to be filled from the provider's responses."""
+        """Return an empty completion, to be filled from the provider's response in each round."""
         return ChatAnswer(tools)
 
     def entry(self, answer: Answer, said: Sequence[str], results: Sequence[Answered]) -> Mapping[str, Entry]:
-        """Return the memory entry for the answer, under the key of the message that the agent will send back."""
+        """Return the memory entry that stores the hidden rounds of an answer, under the key of the message that the
+        agent will send back.
+        """
         message = dict_of(_choice(answer.whole()).get("message"))
         return {_key(self._trail()[-1], message): Entry(tuple(said), self.results(results))}
 
@@ -116,7 +128,7 @@ class ChatAsk(Ask):
 
 
 class ChatAnswer(Answer):
-    """The completion that an agent sees as the answer to a Chat Completions request, over all rounds."""
+    """The completion that an agent sees as the answer to a Chat Completions request, made from all rounds."""
 
     def __init__(self, tools: Mapping[str, Tool]) -> None:
         super().__init__(tools)
@@ -131,11 +143,11 @@ class ChatAnswer(Answer):
 
     @property
     def has_hidden(self) -> bool:
-        """True if a call was hidden from the agent."""
+        """True if a call of one of Aileron's tools was hidden from the agent."""
         return self._hidden
 
     def _reset(self) -> None:
-        """Reset the round: begin to count calls from 0 again, with an empty text."""
+        """Reset the state of one round, for the next round: begin to count calls from 0 again, with an empty text."""
         self._text: list[str] = []
         self._more: JSONObject = {}
         self._grown: dict[str, list[str]] = {}
@@ -153,8 +165,8 @@ class ChatAnswer(Answer):
         self._finish: JSON = None
 
     def feed(self, event: Event) -> bytes:
-        """Return the bytes that the agent sees of an event: texts, and calls of the agent's own tools. Hold back the
-        events that end the answer.
+        """Return the bytes that the agent sees of a provider's event: texts, and calls of the agent's own tools. The
+        events that end the answer are held back.
         """
         data = parsed(event)
         if data is None:
@@ -178,7 +190,7 @@ class ChatAnswer(Answer):
         return self._of_choice(event, data, dict_of(choices[0]))
 
     def take(self, document: JSONObject) -> None:
-        """Take the completion of a round that was not streamed."""
+        """Take the provider's completion in a round that was not streamed."""
         self._is_whole = True
         self._first = self._first or document
         self._last = document
@@ -193,7 +205,9 @@ class ChatAnswer(Answer):
             self._grow(index, dict_of(call))
 
     def end_round(self) -> Round:
-        """End the round and return it. It has calls to run only if the finish reason is `tool_calls` or `stop`."""
+        """End the round, and return the model's answer in it. It has calls to run only if the finish reason is
+        `tool_calls` or `stop`.
+        """
         self._usage = added_usage(self._usage, self._used)
         for index, call in self._round_calls.items():
             _settle(call, self._parts[index])
@@ -231,7 +245,9 @@ class ChatAnswer(Answer):
         return b"".join(self._told(event) for event in self._held)
 
     def whole(self) -> JSONObject:
-        """Return the last round's completion, with the first round's id, the texts of all rounds, and the agent's calls."""
+        """Return the complete completion that the agent sees: the last round's, with the first round's id, the texts of
+        all rounds, and the calls of the agent's own tools.
+        """
         if self.is_untouched() and self._is_whole:
             return self._last
         choice = _choice(self._last)
@@ -244,7 +260,7 @@ class ChatAnswer(Answer):
         return {**completion, "usage": self._usage} if self._usage is not None else completion
 
     def failure(self, body: bytes) -> bytes:
-        """Return an error in the form in which the API reports one within a stream."""
+        """Return a provider's error response in the form in which the API reports an error within a stream."""
         error = object_of(body).get("error") or {"type": "server_error", "message": NO_ERROR_OF_ITS_OWN}
         return written("", encoded({"error": error}))
 
@@ -269,8 +285,8 @@ class ChatAnswer(Answer):
         return rewritten(event, shown)
 
     def _seen(self, delta: JSONObject) -> JSONObject:
-        """Take a delta of the stream, and return the part that the agent sees, with the agent's calls at their
-        positions. Empty if the agent sees nothing.
+        """Process a delta (a piece of the message) of the provider's stream. Return the part of it that the agent sees,
+        in which the calls of the agent's own tools have new positions; empty if the agent sees nothing of it.
         """
         seen = {name: value for name, value in delta.items() if name not in _OURS}
         for name, value in seen.items():
@@ -297,8 +313,9 @@ class ChatAnswer(Answer):
         return seen
 
     def _grow(self, index: int, piece: JSONObject) -> JSONObject | None:
-        """Add a piece of the stream to the call at `index`. Return the part that the agent sees, or None; once the
-        call's name is known, first the complete call so far, then each piece.
+        """Add a piece of the provider's stream to the tool call at `index`. Return the part that the agent sees: once
+        the call's name is known, first the complete call so far, then each piece. Return None if the agent sees
+        nothing.
         """
         call = self._round_calls.setdefault(index, {})
         parts = self._parts.setdefault(index, {})
@@ -335,8 +352,9 @@ class ChatAnswer(Answer):
         return {name: self._first[name] for name in ("id", "created") if name in self._first}
 
     def _reason(self, reason: JSON) -> JSON:
-        """Return the finish reason for the agent. It is `stop` instead of `tool_calls` if the model called only
-        Aileron's tools, because the agent would wait for calls that it does not see.
+        """Return the finish reason that the agent sees, for the model's finish reason. It is `stop` instead of
+        `tool_calls` if the model called only Aileron's tools, because the agent would wait for calls that it does not
+        see.
         """
         return "stop" if reason == "tool_calls" and not self._calls else reason
 
@@ -346,7 +364,7 @@ def _assistant(message: JSONObject, calls: list[JSONObject]) -> str:
 
 
 _Parts = dict[tuple[str, ...], list[str]]
-"""Pieces of a call's texts, by the path of the text in the call."""
+"""Type of the pieces of a tool call's texts, by the path of the text in the JSON of the call."""
 
 
 def _choice(document: JSONObject) -> JSONObject:
@@ -354,7 +372,7 @@ def _choice(document: JSONObject) -> JSONObject:
 
 
 def _settle(call: JSONObject, parts: _Parts) -> None:
-    """Join the texts that came in pieces, and store them at their paths in the call."""
+    """Join the texts of a tool call that came in pieces, and store them at their paths in the call."""
     for (*way, name), texts in parts.items():
         at = call
         for step in way:
@@ -388,8 +406,8 @@ def _key(before: str, message: JSONObject) -> str:
 
 
 def _turn(message: JSONObject) -> list[str] | None:
-    """Return a message as strings, for the comparison of conversations. Return None for instructions, because some programs
-    write the time into them.
+    """Return a message of the conversation as strings, from which the digest of the conversation is made. Return None
+    for instructions, because some programs write the time into them.
     """
     if message.get("role") in ("system", "developer"):
         return None

@@ -43,11 +43,15 @@ _SPACE: Final = re.compile(r"[ \t\n\r]*")
 
 
 class TooManyError(ValueError):
-    """The JSON has too many values or parts to be read. The message is Aileron's own, without text of the JSON."""
+    """Error: a JSON text has too many values or parts to be read. The message is Aileron's own, without text of the
+    JSON.
+    """
 
 
 class Edit(NamedTuple):
-    """Replacement of the characters from index `start` to `end` by `text`; an insertion if the two indices are equal."""
+    """An edit of a text: the replacement of the characters from index `start` to `end` by `text`; an insertion if the
+    two indices are equal.
+    """
 
     start: int
     end: int
@@ -64,7 +68,7 @@ class Value(NamedTuple):
 
     @property
     def members(self) -> JSONObject:
-        """The members of a value that should be an object; none if it is not one."""
+        """The members of the value if it is an object; an empty dictionary if it is not."""
         return dict_of(self.value)
 
 
@@ -79,8 +83,8 @@ class Document:
 
     @classmethod
     def of(cls, text: str) -> Self:
-        """Return the object that is the complete text. Raises ValueError, which does not quote the text, if the text is
-        not such an object.
+        """Return the JSON object that makes up the complete text. Raises ValueError, which does not quote the text, if
+        the text is not such an object.
         """
         _check_values(text, MAX_VALUES)
         document = cls.at(text, _skip(text, 0))
@@ -90,7 +94,7 @@ class Document:
 
     @classmethod
     def at(cls, text: str, start: int) -> Self:
-        """Return the object that begins at the index `start`. Raises ValueError if no object begins there."""
+        """Return the JSON object that begins at the index `start`. Raises ValueError if no object begins there."""
         try:
             end, members = _members(text, start)
         except TooManyError:
@@ -100,7 +104,7 @@ class Document:
         return cls(text, start, end, members)
 
     def get(self, name: str) -> JSON:
-        """Return the value of a member; None if there is none."""
+        """Return the value of the member `name`; None if there is no such member."""
         found = self._members.get(name)
         return None if found is None else found.value
 
@@ -109,7 +113,7 @@ class Document:
         return self._members.get(name)
 
     def elements(self, name: str) -> tuple[Value, ...]:
-        """Return the elements of a member that is an array."""
+        """Return the elements of the member `name`, which should be an array; none if it is not."""
         found = self._members.get(name)
         return () if found is None else found.elements
 
@@ -124,8 +128,8 @@ class Document:
         return Edit(at, at, f"{',' if self._members else ''}{json.dumps(name)}:{text}")
 
     def append(self, name: str, elements: Sequence[str]) -> Edit:
-        """Return the edit that appends elements to an array. If the member is missing or null, the edit creates the
-        array.
+        """Return the edit that appends elements, as JSON, to the array in the member `name`. If the member is missing
+        or null, the edit creates the array.
         """
         found = self._members.get(name)
         if found is None or found.value is None:

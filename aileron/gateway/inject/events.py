@@ -29,7 +29,7 @@ _LINES: Final = re.compile(rb"\r?\n")
 
 
 class EventError(ValueError):
-    """An event is longer than MAX_EVENT_BYTES, or is not UTF-8."""
+    """Error: a server-sent event is longer than MAX_EVENT_BYTES, or is not UTF-8."""
 
 
 class Event(NamedTuple):
@@ -41,7 +41,7 @@ class Event(NamedTuple):
 
 
 class Events:
-    """The parser of a stream of events."""
+    """The parser of a stream of server-sent events."""
 
     def __init__(self) -> None:
         self._held = bytearray()
@@ -49,12 +49,12 @@ class Events:
 
     @property
     def rest(self) -> bytes:
-        """Bytes after the last complete event."""
+        """Bytes that were fed after the last complete event."""
         return bytes(self._held)
 
     def feed(self, piece: bytes) -> list[Event]:
-        """Return the events that end in this piece. Raises EventError for an invalid event, and again on every later
-        call.
+        """Take the next piece of the stream, and return the events that are complete with it. Raises EventError for an
+        invalid event, and again on every later call.
         """
         self._held += piece
         found = []

@@ -70,15 +70,15 @@ WIRES: Final[Mapping[bytes, type[Ask]]] = {
     b"/v1/chat/completions": ChatAsk,
     b"/v1/responses": ResponsesAsk,
 }
-"""Class of the request to each API path. Only exactly these paths are listed, because the paths below them do not
-request text from a model.
+"""Classes that represent a request, by the request's path. Only exactly these paths are listed, because the paths below
+them do not request text from a model.
 """
 MAX_BODY_BYTES: Final = 32 << 20
 """Maximum size of a request's body: 32 MiB, the limit of the Messages API. A longer body is passed on as it is, and
 rounds do not make a body longer than that.
 """
 IN_THREAD_BYTES: Final = 256 << 10
-"""Size in bytes above which JSON is processed in a thread instead of the event loop. Many small values take a
+"""Size in bytes above which a JSON text is processed in a thread instead of the event loop. Many small values take a
 millisecond for each 50 KiB.
 """
 READERS: Final = 2
@@ -90,7 +90,9 @@ MAX_HELD_BYTES: Final = 64 << 20
 request late in a long conversation has two or three megabytes. Further requests fail as `busy`.
 """
 MAX_WHOLE_BYTES: Final = MAX_EVENT_BYTES
-"""Maximum size in bytes of an answer that is not streamed: that of a stream's last event, which has the same content."""
+"""Maximum size in bytes of a provider's answer that is not streamed: that of a stream's last event, which has the same
+content.
+"""
 MAX_ROUND_BYTES: Final = 64 << 20
 """Maximum size of the events of one round: 64 MiB. 128,000 tokens, each in its own event with 350 bytes of overhead,
 take 45 MB.
@@ -107,11 +109,11 @@ many rounds is assumed never to stop.
 MAX_CALLS: Final = 32
 """Maximum number of calls of Aileron's tools that are made in one round. Further calls are refused."""
 MAX_ASKED: Final = 256
-"""Maximum number of calls of Aileron's tools in one round, made or refused. An answer with more calls is an error,
-because the next request would repeat each.
+"""Maximum number of calls of Aileron's tools in a model's answer of one round, made or refused. An answer with more
+calls is an error, because the next request would have to repeat every call.
 """
 AT_ONCE: Final = 8
-"""Maximum number of calls of a round that are made at the same time; the daemon runs fewer at a time."""
+"""Maximum number of calls of a round that are made at the same time; the daemon runs fewer of them at a time."""
 LONGEST_S: Final = 3600.0
 LONGEST_WHOLE_S: Final = 480.0
 """Maximum seconds for an answer that is not streamed. The agent gets no byte before its end, and the providers' own
@@ -140,7 +142,7 @@ _NOT_BEGUN: Final = (
 
 
 class Tools(Protocol):
-    """The daemon's sessions and actions, as injected tools need them."""
+    """Interface of the daemon's sessions and actions, with the part that injected tools need."""
 
     def session_of(self, name: str) -> str:
         """Return the session whose gateway addresses contain `name`. Raises AileronError(unauthorized) if there is none."""
@@ -151,26 +153,28 @@ class Tools(Protocol):
         ...
 
     async def offered(self, session: str, room: int) -> Sequence[Tool]:
-        """Return at most `room` tools to offer to the model; none if no tools can be offered. Raises AileronError."""
+        """Return at most `room` of the session's tools to offer to the model; an empty sequence if none can be offered.
+        Raises AileronError.
+        """
         ...
 
     async def call(self, session: str, wire: Wire, tool: str, arguments: JSONObject) -> tuple[str, bool]:
-        """Call a tool as a request by the session's agent, and record the call. Return the text for the model, and
-        whether that is an error. Never raises AileronError.
+        """Call a tool as a request by the session's agent, and record the call. Return the text for the model, and True
+        if the text reports an error. Never raises AileronError.
         """
         ...
 
     async def added(self, session: str, wire: Wire, names: Sequence[str]) -> None:
-        """Record which tools were added to a request."""
+        """Record which tools were added to a request of the session."""
         ...
 
     async def passed(self, session: str, wire: Wire, why: str) -> None:
-        """Record that a request was passed on as it was. The reason `why` is in Aileron's own words."""
+        """Record that a request of the session was passed on without tools. The reason `why` is in Aileron's own words."""
         ...
 
 
 class ProviderAnswer(Protocol):
-    """A provider's response to the request of one round."""
+    """Interface of a provider's response to the request of one round."""
 
     @property
     def status(self) -> int:
@@ -179,39 +183,41 @@ class ProviderAnswer(Protocol):
 
     @property
     def fields(self) -> Fields:
-        """Header fields as they arrived."""
+        """Header fields of the response, as they arrived."""
         ...
 
     def pieces(self) -> AsyncIterator[bytes]:
-        """Yield the body as it arrives. Raises AileronError(network_error) if the connection breaks."""
+        """Yield the pieces of the response's body as they arrive. Raises AileronError(network_error) if the connection
+        breaks.
+        """
         ...
 
 
 class Upstream(Protocol):
-    """The API that the rounds of a request are sent to."""
+    """Interface of the API to which the rounds of a request are sent."""
 
     def ask(self, body: bytes, number: int) -> AbstractAsyncContextManager[ProviderAnswer]:
-        """Send round `number`, counted from 1, and yield the response. Raises AileronError(network_error) if the API
-        cannot be reached.
+        """Return a context manager that sends the request of round `number`, counted from 1, and yields the provider's
+        response. Raises AileronError(network_error) if the API cannot be reached.
         """
         ...
 
 
 class Agent(Protocol):
-    """The agent's side of the connection, which gets the answer."""
+    """Interface of the agent's side of a request, to which the answer is sent."""
 
     async def begin(self, status: int, fields: Fields, length: int | None) -> None:
-        """Send the status, and a provider's header fields without the connection-specific fields. `length` is the
-        body's number of bytes, None if it is not known.
+        """Send the agent the status and the header fields of a provider's response, without the fields that belong to
+        one connection. `length` is the body's number of bytes, None if it is not known.
         """
         ...
 
     async def write(self, piece: bytes) -> None:
-        """Send a piece of the body."""
+        """Send the agent a piece of the answer's body."""
         ...
 
     async def end(self) -> None:
-        """Send the end of a complete body."""
+        """Send the agent the end of the answer's body, which is complete."""
         ...
 
     def wait_for_tools(self, limit_s: float) -> None:
@@ -220,17 +226,19 @@ class Agent(Protocol):
 
 
 class Understood(msgspec.Struct, frozen=True):
-    """A parsed request, and the tools to add to it, by the names under which the model sees them."""
+    """A parsed request of an agent, and the tools to add to it, by the names under which the model sees them."""
 
     session: str
     ask: Ask
     tools: Mapping[str, Tool]
     unfinished: str
-    """Key under which the request's rounds are remembered until the request is answered."""
+    """Key under which the request's rounds are remembered while the request is not answered completely."""
 
 
 class Injection:
-    """The injection of a gateway: its tools, its memories, and the number of bytes that its requests hold."""
+    """The state of the injection of tools in a gateway: its tools, the memories of all sessions, and the number of
+    bytes that its requests hold in memory.
+    """
 
     def __init__(self, tools: Tools, *, keep_alive_s: float = KEEP_ALIVE_S) -> None:
         self.tools: Final = tools
@@ -241,7 +249,9 @@ class Injection:
 
     @contextlib.contextmanager
     def holding(self, session: str) -> Iterator[Holding]:
-        """Yield a counter of the bytes that one request holds in memory. They no longer count when the block ends."""
+        """Yield a counter of the bytes that one request of the session holds in memory. When the block ends, they no
+        longer count.
+        """
         held = Holding(self, session)
         try:
             yield held
@@ -257,8 +267,8 @@ class Injection:
         return work() if size <= IN_THREAD_BYTES else await anyio.to_thread.run_sync(work, limiter=self._readers)
 
     def hold(self, session: str, size: int) -> None:
-        """Count `size` more bytes as held for a session. Raises AileronError(busy) if the session or all sessions hold
-        too many.
+        """Count `size` more bytes as held in memory for a session's requests. Raises AileronError(busy) if the session
+        or all sessions hold too many.
         """
         for whose, held, most in (
             ("of this session", self._held[session], MAX_HELD_BYTES // 2),
@@ -271,7 +281,7 @@ class Injection:
 
 
 class Holding:
-    """The number of bytes that are held for one request."""
+    """The number of bytes that are held in memory for one request."""
 
     def __init__(self, injection: Injection, session: str) -> None:
         self._injection: Final = injection
@@ -279,14 +289,16 @@ class Holding:
         self.size = 0
 
     def add(self, size: int) -> None:
-        """Count `size` more bytes as held. Raises AileronError(busy) if too many are held."""
+        """Count `size` more bytes as held in memory for this request. Raises AileronError(busy) if too many are held
+        for the session or for all sessions.
+        """
         self._injection.hold(self._session, size)
         self.size += size
 
 
 async def understood(injection: Injection, session: str, path: bytes, body: bytes) -> Understood | None:
-    """Parse a request, and return it with the tools to add. Return None, after recording the reason, for a request to pass on
-    unchanged.
+    """Parse an agent's request, and return it with the tools to add to it. Return None, after recording the reason, for
+    a request to pass on unchanged.
     """
     kind = WIRES[path]
     try:
@@ -319,7 +331,7 @@ class _Whole(msgspec.Struct, frozen=True):
     document: JSONObject
 
     def told_as(self, answer: Answer) -> bytes:
-        """Return the body for the agent: the provider's own bytes if the answer is unchanged."""
+        """Return the body of the answer that the agent sees: the provider's own bytes if nothing in them is changed."""
         told = answer.whole()
         return self.body if told is self.document else encoded(told).encode()
 
@@ -342,12 +354,14 @@ class Exchange:
         self._unfinished: Final = request.unfinished
         self._whole: _Whole | None = None
         self._is_only = False
-        """True if no other exchange of the same text was running when this one began, so that the unfinished rounds in
-        memory belong to this exchange.
+        """True if no other exchange with the same request was running when this one began, so that the unfinished
+        rounds in memory belong to this exchange.
         """
 
     async def run(self) -> None:
-        """Answer the agent. Raises AileronError if a connection broke or a provider's answer was invalid."""
+        """Answer the agent's request, in as many rounds as that takes. Raises AileronError if a connection broke or a
+        provider's answer was invalid.
+        """
         with self._memory.running(self._unfinished) as self._is_only:
             await self._run()
 
@@ -376,12 +390,14 @@ class Exchange:
             self._keep(said)
 
     def _keep(self, said: Sequence[str]) -> None:
-        """Store the complete rounds so far, in case the agent sends the same request again."""
+        """Store the rounds that are complete so far (`said`), in case the agent sends the same request again."""
         if self._is_only:
             self._memory.put(self._unfinished, Entry(tuple(said)))
 
     async def _round(self, body: bytes, number: int) -> Round | None:
-        """Return the model's answer in this round; None if the agent already got another response."""
+        """Send the request of round `number`, and return the model's answer; None if the provider's response was
+        another and was passed on to the agent.
+        """
         for again in range(TRIES, -1, -1):
             async with self._upstream.ask(body, number) as provider:
                 if (
@@ -422,7 +438,7 @@ class Exchange:
         return await self._ended(size)
 
     async def _fed(self, events: Sequence[Event]) -> bytes:
-        """Return the bytes that the agent sees of the events."""
+        """Return the bytes that the agent sees of these events of the provider's stream."""
         size = sum(len(event.raw) for event in events)
         return await self._worked(size, lambda: b"".join([self._answer.feed(event) for event in events]))
 
@@ -475,7 +491,9 @@ class Exchange:
         await self._send(self._whole.provider, body)
 
     async def _call_all(self, said: Sequence[str], found: Round, *, is_last: bool) -> list[Answered]:
-        """Make all calls of a round concurrently, and keep the agent's connection alive meanwhile."""
+        """Make all calls of Aileron's tools in a round concurrently, and return them with their results. Keep the
+        agent's connection alive meanwhile.
+        """
         answers: dict[int, Answered] = {}
         begun: set[int] = set()
         limiter = anyio.CapacityLimiter(AT_ONCE)
@@ -533,14 +551,16 @@ class Exchange:
             await anyio.sleep(delay_s)
 
     async def _pass_on(self, provider: ProviderAnswer) -> None:
-        """Pass on, unchanged, a response that is not a model's answer."""
+        """Pass a provider's response that is not a model's answer on to the agent, unchanged."""
         await self._agent.begin(provider.status, provider.fields, _length(provider.fields))
         async for piece in provider.pieces():
             await self._agent.write(piece)
         await self._agent.end()
 
     async def _fail(self, provider: ProviderAnswer, body: bytes) -> None:
-        """Send a provider's failure after the part of the answer that the agent got already."""
+        """Send the agent a provider's error response (`body`) in a later round, after the part of the answer that it
+        already got.
+        """
         if self._ask.is_stream:
             await self._agent.write(self._answer.failure(body))
             await self._agent.end()
@@ -554,8 +574,8 @@ class Exchange:
 
 
 def _object(body: bytes) -> JSONObject | None:
-    """Decode the body of a response that is not streamed. Return None if it is not a JSON object. Raises ValueError or
-    RecursionError for JSON that other programs could read differently.
+    """Decode the body of a provider's response that is not streamed. Return None if it is not a JSON object. Raises
+    ValueError or RecursionError for JSON that other programs could read differently.
     """
     try:
         document = loaded(body.decode("utf-8-sig"))
@@ -566,7 +586,9 @@ def _object(body: bytes) -> JSONObject | None:
 
 @contextlib.contextmanager
 def _understanding() -> Iterator[None]:
-    """Turn every error in parsing a provider's response into AileronError(network_error)."""
+    """Return a context manager that turns every error in parsing a provider's response into
+    AileronError(network_error).
+    """
     try:
         yield
     except EventError as error:
@@ -592,7 +614,9 @@ def _length(fields: Fields) -> int | None:
 
 
 def _delay(fields: Fields, tried: int) -> float:
-    """Return the seconds to wait before a round is sent again: the time that the provider states, within bounds."""
+    """Return the seconds to wait before a round is sent again: the time that the provider states in Retry-After, or one
+    that grows with the number of tries, but at most _MAX_DELAY_S.
+    """
     said = next((value for name, value in fields if name.lower() == b"retry-after"), b"")
     return min(float(said) if said.isdigit() else 0.5 * 2.0**tried, _MAX_DELAY_S)
 

@@ -35,8 +35,8 @@ tools.
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """Hidden rounds, as JSON fragments that replace one answer in the agent's next requests: `said`, followed by the
-    `results` of the calls in the last round.
+    """An entry of a memory: hidden rounds, as JSON fragments that replace one answer in the agent's next requests:
+    `said`, followed by the `results` of the calls in the last round.
     """
 
     said: tuple[str, ...]
@@ -44,12 +44,12 @@ class Entry(msgspec.Struct, frozen=True):
 
     @property
     def size(self) -> int:
-        """Size in characters, nearly all of which take one byte."""
+        """Size of the fragments in characters, nearly all of which take one byte."""
         return sum(map(len, (*self.said, *self.results)))
 
 
 _DOUBTED: Final = Entry(())
-"""Placeholder for an entry that could belong to more than one conversation."""
+"""Placeholder for an entry that could belong to more than one conversation, and is therefore not used."""
 
 
 class Memory:
@@ -63,8 +63,8 @@ class Memory:
 
     @contextlib.contextmanager
     def running(self, key: str) -> Iterator[bool]:
-        """Mark `key` as in use until the block ends. Yield True if no other block uses this key; the key's entry then belongs
-        to this block.
+        """Return a context manager that marks `key` as in use while its block runs. Yield True if no other block uses
+        this key; the key's entry then belongs to this block.
         """
         is_only = key not in self._running
         self._running.add(key)
@@ -80,8 +80,8 @@ class Memory:
         return not self._entries
 
     def get(self, key: str) -> Entry | None:
-        """Return the entry of a key, and count the entry as used now. None if there is no entry, or it may belong to
-        another conversation.
+        """Return the entry under a key, which then counts as the most recently used. None if there is no entry, or if
+        it may belong to another conversation.
         """
         with self._lock:
             found = self._entries.get(key)
@@ -99,7 +99,7 @@ class Memory:
             self.put(key, entry if known in (None, entry) or not entry.said else _DOUBTED)
 
     def doubt(self, keys: Iterable[str]) -> None:
-        """Mark these keys, of a conversation without hidden rounds, as ambiguous, because existing entries under them
+        """Mark as ambiguous the existing entries under these keys of a conversation without hidden rounds, because they
         belong to another conversation.
         """
         with self._lock:
@@ -108,7 +108,9 @@ class Memory:
                     self.put(key, _DOUBTED)
 
     def put(self, key: str, entry: Entry) -> None:
-        """Store an entry, unless it is larger than MAX_BYTES. Drop the oldest entries if necessary."""
+        """Store an entry under a key, unless it is larger than MAX_BYTES. Drop the oldest entries if the memory becomes
+        too large.
+        """
         with self._lock:
             self.forget(key)
             if entry.size > MAX_BYTES:
@@ -120,7 +122,7 @@ class Memory:
                 self._bytes -= oldest.size
 
     def forget(self, key: str) -> None:
-        """Forget an entry that is no longer needed."""
+        """Remove the entry under a key, if there is one."""
         with self._lock:
             if (found := self._entries.pop(key, None)) is not None:
                 self._bytes -= found.size
@@ -142,7 +144,9 @@ class Memories:
 
 
 def key_of(kind: str, *parts: str) -> str:
-    """Return a key that is a digest. Its parts are not stored, and keys of different kinds are never equal."""
+    """Return the key of a memory's entry: a digest of `kind` and `parts`, so that the parts are not stored. Keys of
+    different kinds are never equal.
+    """
     digest = hashlib.sha256()
     for part in (kind, *parts):
         data = part.encode(errors="surrogatepass")

@@ -48,15 +48,15 @@ _ENDS: Final = ("response.completed", "response.incomplete", "response.failed")
 
 
 class ResponsesAsk(Ask):
-    """The request `POST /v1/responses`."""
+    """An agent's request `POST /v1/responses`."""
 
     wire: ClassVar[Wire] = "responses"
     turns: ClassVar[str] = "input"
     no_choice: ClassVar[str] = '"none"'
 
     def check(self) -> None:
-        """Check that the input, if any, is a text or a list of items, that the request does not run in the background,
-        and that its tools are not those of a stored prompt.
+        """Raise NotUnderstoodError unless the input, if any, is a text or a list of items, the request does not run in
+        the background, and its tools are not those of a stored prompt.
         """
         given = self.document.get(self.turns)
         is_items = isinstance(given, list) and all(isinstance(item, dict) for item in given)
@@ -68,12 +68,12 @@ class ResponsesAsk(Ask):
             raise NotUnderstoodError("its tools are those of a stored prompt")
 
     def name_of(self, tool: JSONObject) -> JSON:
-        """Return the name of a tool; functions and custom tools have one."""
+        """Return the name in a tool's declaration; functions and custom tools have one."""
         return tool.get("name")
 
     def declared(self, name: str, tool: Tool) -> JSONObject:
-        """Return the declaration of a function that is not strict, against the API's default, because strict schemas
-        have no optional arguments.
+        """Return the declaration of one of Aileron's tools in this API: a function that is not strict, against the
+        API's default, because strict schemas have no optional arguments.
         """
         return {
             "type": "function",
@@ -84,8 +84,8 @@ class ResponsesAsk(Ask):
         }
 
     def recalled(self, memory: Memory) -> list[Edit]:
-        """Return edits that replace each run of the model's items by the complete items that the memory has for it. The
-        results of calls of Aileron's tools precede the results of the agent's own.
+        """Return edits that replace each sequence of consecutive items of the model by the complete items that the
+        memory has for it. The results of calls of Aileron's tools precede the results of the agent's own.
         """
         edits: list[Edit] = []
         if memory.is_empty:
@@ -112,7 +112,9 @@ class ResponsesAsk(Ask):
         return edits
 
     def continued(self, said: Sequence[str]) -> list[Edit]:
-        """Return the edits that append the JSON items `said` to the agent's input."""
+        """Return the edits that append the JSON items `said`, which are this request's earlier rounds, to the agent's
+        input.
+        """
         given = self.document.find(self.turns)
         if given is None or given.value is None:
             return [self.document.put(self.turns, f"[{','.join(said)}]")]
@@ -131,7 +133,7 @@ class ResponsesAsk(Ask):
         )
 
     def answer(self, tools: Mapping[str, Tool]) -> ResponsesAnswer:
-        """Return an empty response, to be filled from the provider's responses."""
+        """Return an empty response for the agent, to be filled from the provider's response in each round."""
         return ResponsesAnswer(
             tools,
             is_stored=self.document.get("store") is not False,
@@ -139,8 +141,9 @@ class ResponsesAsk(Ask):
         )
 
     def entry(self, answer: Answer, said: Sequence[str], results: Sequence[Answered]) -> Mapping[str, Entry]:
-        """Return memory entries for the answer, under each key by which the agent's next request can refer to it: the
-        response's items, the response's id, or the agent's calls in a conversation that the provider stores.
+        """Return the memory entries that store the hidden rounds of an answer, under each key by which the agent's next
+        request can refer to it: the response's items, the response's id, or the agent's calls in a conversation that
+        the provider stores.
         """
         assert isinstance(answer, ResponsesAnswer)
         sent = self.results(results)
@@ -166,8 +169,8 @@ class ResponsesAsk(Ask):
 
 
 class ResponsesAnswer(Answer):
-    """The response that an agent sees, over all rounds. `is_stored` is true if the provider stores it, `is_kept` if it belongs
-    to a conversation, of which the provider stores all items.
+    """The response that an agent sees, made from all rounds. `is_stored` is true if the provider stores it, `is_kept`
+    if it belongs to a conversation, of which the provider stores all items.
     """
 
     def __init__(self, tools: Mapping[str, Tool], *, is_stored: bool, is_kept: bool) -> None:
@@ -179,9 +182,9 @@ class ResponsesAnswer(Answer):
         self._usage: JSON = None
         self._output: list[JSONObject] = []
         self._count = 0
-        """Number of items whose beginning the agent has seen."""
+        """Number of the response's items whose beginning the agent has seen."""
         self._sent = 0
-        """Number of events that the agent has received."""
+        """Number of the stream's events that the agent has received."""
         self.theirs: list[str] = []
         """Ids of the calls that the agent has to answer."""
         self._hidden = False
@@ -189,7 +192,7 @@ class ResponsesAnswer(Answer):
 
     @property
     def has_hidden(self) -> bool:
-        """True if an item was hidden from the agent."""
+        """True if an item, a call of one of Aileron's tools, was hidden from the agent."""
         return self._hidden
 
     @property
@@ -205,15 +208,15 @@ class ResponsesAnswer(Answer):
         return str(self._last.get("id") or "")
 
     def _reset(self) -> None:
-        """Reset the round: begin to count items from 0 again."""
+        """Reset the state of one round, for the next round: begin to count items from 0 again."""
         self._items: dict[int, JSONObject] = {}
         self._places: dict[int, int | None] = {}
         self._held: list[tuple[Event, JSONObject]] = []
         self._status: JSON = None
 
     def feed(self, event: Event) -> bytes:
-        """Return the bytes that the agent sees of an event: items are renumbered over all rounds. Hold back the event
-        that ends the response.
+        """Return the bytes that the agent sees of a provider's event: items are renumbered over all rounds. The event
+        that ends the response is held back.
         """
         data = parsed(event)
         if data is None:
@@ -242,7 +245,7 @@ class ResponsesAnswer(Answer):
         return b"" if place is None else self._shown(event, {**data, "output_index": place})
 
     def take(self, document: JSONObject) -> None:
-        """Take the response of a round that was not streamed."""
+        """Take the provider's response in a round that was not streamed."""
         self._is_whole = True
         self._first = self._first or document
         for index, item in enumerate(list_of(document.get("output"))):
@@ -251,7 +254,9 @@ class ResponsesAnswer(Answer):
         self._end_with(document)
 
     def end_round(self) -> Round:
-        """End the round and return it. It has calls to run only if the response's status is `completed`."""
+        """End the round, and return the model's answer in it. It has calls to run only if the response's status is
+        `completed`.
+        """
         if not self._items:
             for index, item in enumerate(list_of(self._last.get("output"))):
                 self._begin_item(index, dict_of(item))
@@ -280,8 +285,8 @@ class ResponsesAnswer(Answer):
         return b"".join(self._shown(event, {**data, "response": self.whole()}) for event, data in self._held)
 
     def whole(self) -> JSONObject:
-        """Return the last round's response under the id that the agent knows, with the items and token counts of all
-        rounds.
+        """Return the complete response that the agent sees: the last round's, under the id that the agent knows, with
+        the items and token counts of all rounds.
         """
         response = self._without_ours(self._last)
         if self.is_untouched():
@@ -294,7 +299,7 @@ class ResponsesAnswer(Answer):
         return {**response, "usage": self._usage} if self._usage is not None else response
 
     def failure(self, body: bytes) -> bytes:
-        """Return an error in the form in which the API reports one within a stream."""
+        """Return a provider's error response in the form in which the API reports an error within a stream."""
         found = dict_of(object_of(body).get("error")) or {"type": "server_error", "message": NO_ERROR_OF_ITS_OWN}
         error = {  # as the API's reference has it, and under `error` as its SDK looks for it
             "type": "error",
@@ -331,8 +336,8 @@ class ResponsesAnswer(Answer):
         return response if len(kept) == len(tools) else {**response, "tools": kept}
 
     def _shown(self, event: Event, data: JSONObject) -> bytes:
-        """Return an event with its number among the events that the agent sees. An event that is unchanged keeps its
-        original bytes.
+        """Return the bytes of an event with its number among the events that the agent sees. An event that this does
+        not change keeps its original bytes.
         """
         if "sequence_number" in data:
             data = {**data, "sequence_number": self._sent}
@@ -341,7 +346,7 @@ class ResponsesAnswer(Answer):
 
 
 def _is_call(item: JSONObject) -> bool:
-    """Return whether the item is a call that the agent has to answer."""
+    """Return whether an item of a response is a call that the agent has to answer."""
     return "call_id" in item and not str(item.get("type")).endswith("_output")
 
 
@@ -350,7 +355,7 @@ def _is_lost(item: JSONObject) -> bool:
 
 
 def _is_said(item: JSONObject) -> bool:
-    """Return whether the item comes from the model."""
+    """Return whether an item of a conversation comes from the model."""
     kind = item.get("type", "message")
     if kind == "message":
         return item.get("role") == "assistant"
@@ -358,7 +363,7 @@ def _is_said(item: JSONObject) -> bool:
 
 
 def _runs(items: Sequence[Value]) -> Iterator[tuple[int, int]]:
-    """Yield the start and end index of each run of consecutive items that come from the model."""
+    """Yield the start and end index of each sequence of consecutive items that come from the model."""
     start: int | None = None
     for place, item in enumerate(items):
         if _is_said(item.members):
@@ -381,8 +386,8 @@ def _key(before: str, said: Sequence[JSONObject]) -> str:
 
 
 def _turn(item: JSONObject) -> list[str] | None:
-    """Return an item as strings, for the comparison of conversations. Return None for reasoning, which programs drop, and for
-    instructions, because some programs write the time into them.
+    """Return an item of the conversation as strings, from which the digest of the conversation is made. Return None for
+    reasoning, which programs drop, and for instructions, because some programs write the time into them.
     """
     kind = item.get("type", "message")
     if kind == "reasoning" or item.get("role") in ("system", "developer"):

@@ -32,7 +32,8 @@ async def with_tools(
     sides: Sides,
     relay: Callable[[AsyncIterable[bytes]], Awaitable[None]],
 ) -> None:
-    """Answer a session's request to one of WIRES. A request that cannot be read or is not understood goes to `relay`, as it came.
+    """Answer a session's request to one of WIRES. A request that cannot be read or is not understood is passed to
+    `relay`, which sends it as it came.
 
     Raises AileronError: busy if too many bytes are held, network_error if a connection broke.
     """
@@ -59,7 +60,9 @@ class _Rounds:
 
     @contextlib.asynccontextmanager
     async def ask(self, body: bytes, number: int) -> AsyncIterator[_Said]:
-        """Send the request of round `number`, with an assembled body, and yield the API's response."""
+        """Return a context manager that sends the request of round `number` with the body `body`, and yields the API's
+        response.
+        """
         fields = round_fields(self._upstream.fields, len(body), number)
         async with self._upstream.response(fields, body) as response:
             yield _Said(response, self._patience)
@@ -75,7 +78,7 @@ class _Said:
         self.fields: Final[Fields] = list(response.headers)
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """Yield the body in pieces."""
+        """Yield the pieces of the response's body as they arrive."""
         self._patience.wait_for("provider")
         async for piece in self._response.aiter_stream():
             yield piece
@@ -90,7 +93,7 @@ class _Told:
         self._patience: Final = sides.patience
 
     async def begin(self, status: int, fields: Fields, length: int | None) -> None:
-        """Send status and header fields."""
+        """Send the agent the status and the header fields of a provider's response."""
         self._patience.wait_for("agent")
         told = [field for field in response_fields(fields) if field[0].lower() != b"content-length"]
         if length is not None:
@@ -98,12 +101,12 @@ class _Told:
         await self._answer.begin(status, told)
 
     async def write(self, piece: bytes) -> None:
-        """Send a piece of the body."""
+        """Send the agent a piece of the answer's body."""
         self._patience.wait_for("agent")
         await self._answer.write(piece)
 
     async def end(self) -> None:
-        """Send the end of a complete body."""
+        """Send the agent the end of the answer's body, which is complete."""
         self._patience.wait_for("agent")
         await self._answer.end()
 
@@ -113,7 +116,7 @@ class _Told:
 
 
 class _Body:
-    """A request's body, read up to the limit for tools. Iterating it yields the complete body as it came."""
+    """The body of an agent's request, read up to MAX_BODY_BYTES. Iterating it yields the complete body as it came."""
 
     def __init__(self, pieces: list[bytes], rest: AsyncIterator[bytes] | None) -> None:
         self.pieces: Final = pieces
@@ -121,8 +124,8 @@ class _Body:
 
     @classmethod
     async def read(cls, upload: Upload, held: Holding) -> _Body:
-        """Read the complete body, or just more than MAX_BODY_BYTES of it. Raises AileronError(busy) if too many bytes
-        are held.
+        """Read the complete body, or just more than MAX_BODY_BYTES of it. Raises AileronError(busy) if requests hold
+        too many bytes in memory.
         """
         pieces: list[bytes] = []
         coming = aiter(upload)
@@ -135,7 +138,7 @@ class _Body:
 
     @property
     def is_whole(self) -> bool:
-        """True if `pieces` are the complete body."""
+        """True if the complete body was read, so that `pieces` has all of it."""
         return self._rest is None
 
     async def __aiter__(self) -> AsyncIterator[bytes]:

@@ -57,8 +57,8 @@ PREFIX: Final = "aileron"
 MAX_NAME: Final = 64
 """Maximum number of characters of a tool's name in all three APIs; they are letters, digits, `_` and `-`."""
 MAX_EVENT_VALUES: Final = 1 << 17
-"""Maximum number of JSON values in one event. Events are decoded on the event loop, which takes 20 ms at this limit.
-The longest event repeats a complete answer, of which one byte in twenty counts as a value.
+"""Maximum number of JSON values in one server-sent event. Such events are decoded on the event loop, which takes 20 ms
+at this limit. The longest event repeats a complete answer, of which one byte in twenty counts as a value.
 """
 NO_ERROR_OF_ITS_OWN: Final = "the API answered with an error that is none of its own"
 """Text that an agent gets in a stream if a provider failed and sent no error in the form of its API."""
@@ -67,11 +67,15 @@ _SPACES: Final = b" \t\n\r\v\f"
 
 
 class NotUnderstoodError(ValueError):
-    """The request is not understood, and is passed on unchanged. The message is Aileron's own text, and is recorded."""
+    """Error: Aileron's tools cannot be added to a request, which is passed on unchanged. The message is Aileron's own
+    text, and is recorded.
+    """
 
 
 class Tool(msgspec.Struct, frozen=True):
-    """A tool to offer to the model, under its own name. `schema` is a JSON Schema of an object."""
+    """A tool of Aileron's to offer to the model. `name` is its own name, which can differ from the name that the model
+    sees. `schema` is a JSON Schema of an object.
+    """
 
     name: str
     description: str
@@ -90,7 +94,7 @@ class Called(msgspec.Struct, frozen=True):
 
 
 class Answered(msgspec.Struct, frozen=True):
-    """A call of one of Aileron's tools with its result: the text for the model, and whether that is an error."""
+    """A call of one of Aileron's tools with its result: the text for the model, and whether the text reports an error."""
 
     call: Called
     text: str
@@ -141,7 +145,7 @@ def text_of(parts: Iterable[str]) -> str:
 
 
 _MARKS: Final = frozenset({"cache_control"})
-"""Names of JSON members that comparisons ignore, because agents move them from one turn to another."""
+"""Names of the JSON members that `canonical` leaves out, because agents move them from one turn to another."""
 
 
 def canonical(value: JSON) -> str:
@@ -156,8 +160,8 @@ def _unmarked(value: JSON) -> JSON:
 
 
 def trail(root: str, turns: Iterable[Sequence[str] | None]) -> list[str]:
-    """Return digests of a conversation as its program sends it: one before the first of the `turns`, and one after each
-    turn. A turn that is None does not change the digest.
+    """Return digests of a conversation as the agent sends it: `root` before the first of the `turns`, and one after
+    each turn. A turn that is None does not change the digest.
 
     A key that contains such a digest occurs only in this conversation, while ids of calls, and words, also occur in
     others.
@@ -169,7 +173,9 @@ def trail(root: str, turns: Iterable[Sequence[str] | None]) -> list[str]:
 
 
 def added_usage(total: JSON, other: JSON) -> JSON:
-    """Return the sum of two token counts: all numbers are added, at any depth; of other values the later one is used."""
+    """Return the sum of the token counts of two answers, which are JSON: all numbers are added, at any depth; of any
+    other value, the one in `other` is used if there is one.
+    """
     if isinstance(total, dict) and isinstance(other, dict):
         return {name: added_usage(total.get(name), other.get(name)) for name in {**total, **other}}
     if isinstance(total, bool) or isinstance(other, bool):
@@ -180,16 +186,16 @@ def added_usage(total: JSON, other: JSON) -> JSON:
 
 
 class Ask(ABC):
-    """An agent's request to a model's API."""
+    """Base class of an agent's request to a model's API."""
 
     wire: ClassVar[Wire]
     turns: ClassVar[str]
     """Name of the request's member that contains the conversation."""
     no_choice: ClassVar[str]
-    """Value of `tool_choice` that forbids every tool call."""
+    """Value of the member `tool_choice` that forbids the model every tool call."""
 
     def __init__(self, document: Document) -> None:
-        """Check the request. Raises NotUnderstoodError if tools cannot be added to it."""
+        """Take the request's JSON object. Raises NotUnderstoodError if tools cannot be added to the request."""
         self.document: Final = document
         self._check()
 
@@ -219,7 +225,9 @@ class Ask(ABC):
         )
 
     def _check(self) -> None:
-        """Raise NotUnderstoodError if this is not a request of the API, or Aileron's tools cannot be added to it."""
+        """Raise NotUnderstoodError if the JSON object is not a request of the API, or Aileron's tools cannot be added
+        to it.
+        """
         tools = self.document.get("tools")
         if tools is not None and not (isinstance(tools, list) and all(isinstance(tool, dict) for tool in tools)):
             raise NotUnderstoodError("tools is no list of objects")
@@ -229,11 +237,11 @@ class Ask(ABC):
 
     @abstractmethod
     def check(self) -> None:
-        """Raise NotUnderstoodError if the parts that only this API has cannot be understood."""
+        """Raise NotUnderstoodError if a part of the request that only this API has cannot be understood."""
 
     @abstractmethod
     def name_of(self, tool: JSONObject) -> JSON:
-        """Return the name of a declared tool."""
+        """Return the name that a tool's declaration in the request has."""
 
     @abstractmethod
     def declared(self, name: str, tool: Tool) -> JSONObject:
@@ -241,30 +249,35 @@ class Ask(ABC):
 
     @abstractmethod
     def recalled(self, memory: Memory) -> list[Edit]:
-        """Return the edits that reinsert hidden rounds into the conversation."""
+        """Return the edits of the request's text that insert the hidden rounds of earlier answers into the
+        conversation.
+        """
 
     @abstractmethod
     def continued(self, said: Sequence[str]) -> list[Edit]:
-        """Return the edits that append the rounds of this request to the conversation."""
+        """Return the edits of the request's text that append this request's earlier rounds (`said`) to the
+        conversation.
+        """
 
     @abstractmethod
     def results(self, answered: Sequence[Answered]) -> tuple[str, ...]:
-        """Return the results of calls as fragments of the conversation, to follow the model's answer."""
+        """Return the results of these calls as JSON fragments of the conversation, which follow the model's answer."""
 
     @abstractmethod
     def answer(self, tools: Mapping[str, Tool]) -> Answer:
-        """Return an empty answer to this request, to be filled for the agent."""
+        """Return an empty answer to this request, to be filled from the provider's response in each round."""
 
     @abstractmethod
     def entry(self, answer: Answer, said: Sequence[str], results: Sequence[Answered]) -> Mapping[str, Entry]:
-        """Return memory entries for an answer, by key: everything that was `said`, including the last round, and the
-        `results` of Aileron's calls in that round. For an answer without hidden rounds, only the keys matter.
+        """Return the memory entries that store the hidden rounds of an answer, by key: everything that was `said`,
+        including the last round, and the `results` of the calls of Aileron's tools in that round. For an answer without
+        hidden rounds, only the keys matter.
         """
 
 
 class Answer(ABC):
-    """The answer that an agent sees, made from all rounds. Each round is passed in as events (`feed`) or complete (`take`);
-    then `end_round` is called.
+    """Base class of the answer that an agent sees, made from all rounds. Each round is passed in as events (`feed`) or
+    complete (`take`); then `end_round` is called.
     """
 
     def __init__(self, tools: Mapping[str, Tool]) -> None:
@@ -278,7 +291,7 @@ class Answer(ABC):
         return b": aileron\n\n"
 
     def begin_round(self) -> None:
-        """Begin a round, that is another answer of the provider."""
+        """Begin a round, in which the provider gives another answer."""
         self.rounds += 1
         self._reset()
 
@@ -288,11 +301,11 @@ class Answer(ABC):
 
     @abstractmethod
     def feed(self, event: Event) -> bytes:
-        """Take an event, and return the bytes that the agent sees at once."""
+        """Take an event of the provider's stream, and return the bytes of it that are sent to the agent at once."""
 
     @abstractmethod
     def take(self, document: JSONObject) -> None:
-        """Take the answer of a round that was not streamed."""
+        """Take the provider's answer in a round that was not streamed."""
 
     @abstractmethod
     def end_round(self) -> Round:
@@ -300,7 +313,7 @@ class Answer(ABC):
 
     @abstractmethod
     def end(self) -> bytes:
-        """Return the held-back events that end the answer."""
+        """Return the bytes of the events that end the answer, which were held back."""
 
     @abstractmethod
     def whole(self) -> JSONObject:
@@ -308,10 +321,14 @@ class Answer(ABC):
 
     @abstractmethod
     def failure(self, body: bytes) -> bytes:
-        """Return a provider's error in a later round, in the form in which its API reports an error within a stream."""
+        """Return a provider's error response in a later round, in the form in which its API reports an error within a
+        stream.
+        """
 
     def is_untouched(self) -> bool:
-        """Return whether the agent may see the provider's answer unchanged."""
+        """Return whether the provider's answer can be sent to the agent unchanged: it is the only round and has no
+        hidden call.
+        """
         return self.rounds == 1 and not self.has_hidden
 
     @property
@@ -320,7 +337,7 @@ class Answer(ABC):
         """True if the model called one of Aileron's tools."""
 
     def _called(self, id_: JSON, name: JSON, arguments: str) -> Called | None:
-        """Return a tool call if it is of one of Aileron's tools; None if it is of one of the agent's own."""
+        """Return a model's call if it calls one of Aileron's tools; None if it calls one of the agent's own."""
         if not isinstance(name, str) or (tool := self._tools.get(name)) is None:
             return None
         return Called(str(id_), name, tool.name, arguments)
@@ -343,7 +360,7 @@ def parsed(event: Event) -> JSONObject | None:
 
 
 def object_of(body: bytes) -> JSONObject:
-    """Return the object that a body contains; an empty object if it contains none."""
+    """Return the JSON object that the body of a response contains; an empty one if it contains none."""
     try:
         return dict_of(json.loads(body))
     except (ValueError, RecursionError):
@@ -351,7 +368,7 @@ def object_of(body: bytes) -> JSONObject:
 
 
 def check_messages(document: Document, name: str) -> None:
-    """Raise NotUnderstoodError if the conversation is not a list of messages."""
+    """Raise NotUnderstoodError if the member `name`, which contains the conversation, is not a list of messages."""
     messages = document.get(name)
     if not isinstance(messages, list) or not messages or not all(isinstance(message, dict) for message in messages):
         raise NotUnderstoodError(f"{name} is no list of objects")
