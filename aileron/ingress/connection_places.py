@@ -217,9 +217,6 @@ class Bounded(socket.socket):
     def __init__(self, listener: socket.socket, places: Places) -> None:
         super().__init__(listener.family, listener.type, listener.proto, listener.detach())
         self._places = places
-        # Accepted sockets inherit the option (tcp(7)). asyncio does not set it, because these sockets do not state a protocol.
-        # Without it, the second piece of a response waits for the acknowledgement of the first, which can take 40 ms.
-        self.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         # Otherwise the kernel buffers megabytes of each connection, which must all be read before its end is detected.
         self.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
 
@@ -235,4 +232,8 @@ class Bounded(socket.socket):
         if not self._places.make_room():
             accepted.close()
             raise BlockingIOError  # asyncio then runs other tasks before it accepts again
+        # asyncio does not set the option, because these sockets do not state a protocol. Without it, the second piece of a
+        # response waits for the acknowledgement of the first, which can take 40 ms. A listener's option would not be inherited
+        # by a connection that waited in its backlog before.
+        accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return Place(accepted, self._places), address

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import socket
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 from anyio.abc import SocketStream
 
 from aileron.ingress import connection_places
-from aileron.ingress.connection_places import place_of
+from aileron.ingress.connection_places import Bounded, Places, place_of
 from tests.ingress.conftest import Serving
 from tests.support.waiting import give_turns
 
@@ -212,3 +213,14 @@ async def test_only_a_few_silent_connections_are_kept(serving: Serving) -> None:
         assert await is_answered(await clients.ask(_ASKING % b""))
 
     await at_a_door(serving, test)
+
+
+def test_a_connection_that_waited_for_the_server_waits_for_no_acknowledgement() -> None:
+    """A connection gets a listener's options when it is made, and a daemon's listeners listen before they are served."""
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        socket.create_connection(listener.getsockname()),
+        Bounded(listener, Places()) as bounded,
+        bounded.accept()[0] as accepted,
+    ):
+        assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
