@@ -465,8 +465,8 @@ class ConsoleBase(App[None]):
 
     @contextlib.contextmanager
     def _asking_about(self, card: Card) -> Iterator[None]:
-        """For the length of the block, print the essential rows of the card above each passphrase prompt, because a
-        prompt hides the screen.
+        """Print the essential rows of the card above each passphrase prompt until the block ends, because a prompt hides
+        the screen.
         """
         rows = [Text(), *rendering.essential_rows(card, self.size.width - 1, MOST_TOP), Text()]
         self._above = "\n".join(row.plain.rstrip() for row in rows)

@@ -24,7 +24,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import anyio
 import msgspec
@@ -36,6 +36,7 @@ from aileron.config import SETTINGS, CellSettings, LaunchSettings, LiveSettings,
 from aileron.daemon.consent_service.approver import ApproverState
 from aileron.daemon.consent_service.consent_checks import ConsentChecks
 from aileron.model.failure import AileronError
+from aileron.model.json_value import JSONObject
 from aileron.threads import in_thread
 
 __all__ = ["AT_START", "SettingsInForce"]
@@ -91,7 +92,7 @@ class SettingsInForce:
         self._audit = audit
         self._ask = ask
         self._changed = changed
-        self._approved: dict[str, Any] | None = None
+        self._approved: JSONObject | None = None
         """Values that a person just approved, until they are in force."""
         self.problem: str | None = None
         """Reason why config.toml is not in force: it cannot be read, or the change cannot be recorded. None if it is in force."""
@@ -148,7 +149,7 @@ class SettingsInForce:
                 except AileronError as error:  # the vault is locked: the question follows when it is open
                     _log.info("settings are not asked about yet: %s", error)
 
-    async def agreed(self, values: dict[str, Any]) -> bool:
+    async def agreed(self, values: JSONObject) -> bool:
         """Put approved values in force; `values` has those settings that need consent. Return False if some take effect
         only at the next start.
 
@@ -175,7 +176,7 @@ class SettingsInForce:
             await anyio.sleep(LOOK_S)
             await self.look()
 
-    async def _put_in_force(self, wanted: Settings | None = None, *, approved: dict[str, Any] | None = None) -> None:
+    async def _put_in_force(self, wanted: Settings | None = None, *, approved: JSONObject | None = None) -> None:
         """Put the settings of config.toml in force, after recording which ones change: `wanted`, or those that it had before.
         `approved` are values that a person approved just now.
 
