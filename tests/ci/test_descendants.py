@@ -13,11 +13,16 @@ import pytest
 
 from tests.support.descendants import read_descendants
 
+SLEEP = "import time; print('runs', flush=True); time.sleep(60)"
+
 
 @pytest.fixture
 def sleeper() -> Iterator[subprocess.Popen[bytes]]:
-    """Start a process that sleeps; kill it after the test."""
-    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as started:
+    """Start a process that sleeps; kill it after the test. It says that it runs: during execve(2) its command line is empty."""
+    command = [sys.executable, "-c", SLEEP]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as started:
+        assert started.stdout is not None
+        assert started.stdout.readline() == b"runs\n"
         yield started
         started.kill()
 
@@ -40,6 +45,6 @@ def test_a_process_that_runs_is_read_and_its_errors_are_raised(sleeper: subproce
     """The positive control: the command line is returned, and a file that is missing for another reason is an error."""
     commands = read_descendants(os.getpid(), psutil.Process.cmdline)
 
-    assert ["import time; time.sleep(60)"] in [command[-1:] for command in commands.values()]
+    assert [SLEEP] in [command[-1:] for command in commands.values()]
     with pytest.raises(FileNotFoundError):
         read_descendants(os.getpid(), lambda process: Path(f"/proc/{process.pid}/no-such-file").read_bytes())
