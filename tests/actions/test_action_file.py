@@ -47,7 +47,7 @@ def refusal(text: str) -> str:
     return caught.value.failure.message
 
 
-def test_a_whole_file_is_read(action_text: Text) -> None:
+def test_every_field_of_an_action_file_is_read(action_text: Text) -> None:
     """Each field becomes a value, and the body is everything after the frontmatter, unchanged."""
     action = parse(action_text())
 
@@ -68,7 +68,7 @@ def test_a_whole_file_is_read(action_text: Text) -> None:
     assert action.text == action_text()
 
 
-def test_a_minimal_file_is_enough() -> None:
+def test_an_action_file_with_only_the_required_keys_is_valid() -> None:
     """The defaults: no source, no inputs, no approval, and a step that is never retried."""
     action = parse(
         '+++\nname = "a"\nversion = "0.0.0-dev"\n[match]\nintent = "x"\n[[requires.connectors]]\n'
@@ -176,12 +176,14 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("old", "new", "message"), WRONG, ids=[f"{n}-{row[2][:40]}" for n, row in enumerate(WRONG)])
-def test_a_mistake_is_reported_with_its_line(action_text: Text, old: str, new: str, message: str) -> None:
+def test_a_mistake_in_an_action_file_is_reported_with_its_line(
+    action_text: Text, old: str, new: str, message: str
+) -> None:
     """Each mistake in an otherwise good file is refused by name, with its line."""
     assert message in refusal(action_text((old, new)))
 
 
-def test_a_preview_is_read(action_text: Text) -> None:
+def test_the_preview_and_the_hold_of_an_action_file_are_read(action_text: Text) -> None:
     """The preview has its one connector, and its inputs and lines in the order of the file; the hold is read too."""
     action = parse(action_text(*PREVIEW))
 
@@ -291,7 +293,7 @@ def test_a_preview_has_1_to_32_lines(action_text: Text) -> None:
             assert found in refusal(text)
 
 
-def test_the_connector_of_a_preview_is_not_guessed(action_text: Text) -> None:
+def test_the_connector_of_a_preview_must_be_named_if_there_are_two(action_text: Text) -> None:
     """An action with two required connectors must name the preview's: both could have an operation of that name."""
     second = f'[[requires.connectors]]\nname = "{POST}"\nversion = "1.0.0"\nhash = "{PIN}"\ncapabilities = ["send_email"]\n\n'
     both = (*PREVIEW, ("[match]", second + "[match]"))
@@ -329,7 +331,7 @@ def test_the_first_line_of_three_pluses_ends_the_frontmatter(action_text: Text) 
     assert "not TOML" in refusal(action_text(('intent = "send an email"', 'intent = """\n+++\n"""')))
 
 
-def test_a_placeholder_is_replaced_by_the_only_installed_pin(action_text: Text) -> None:
+def test_a_hash_placeholder_is_replaced_by_the_only_installed_pin(action_text: Text) -> None:
     """Only the hash's placeholder changes; the rest of the file stays byte for byte."""
     bound = bind_placeholders(action_text(UNBOUND), file="a.md", pins=lambda name, version: [OTHER_PIN])
 
@@ -342,7 +344,7 @@ def test_a_file_without_a_placeholder_stays_unchanged(action_text: Text) -> None
     assert bind_placeholders(action_text(), file="a.md", pins=lambda name, version: []) == action_text()
 
 
-def test_a_placeholder_with_no_or_several_installed_pins_is_refused(action_text: Text) -> None:
+def test_a_hash_placeholder_is_refused_if_no_pin_or_several_pins_are_installed(action_text: Text) -> None:
     """A person must choose between two installed versions; a connector that is not installed has no pin."""
     with pytest.raises(AileronError, match="is not installed: aileron connector install") as missing:
         bind_placeholders(action_text(UNBOUND), file="a.md", pins=lambda name, version: [])

@@ -30,7 +30,9 @@ def named(action_text: Text, name: str) -> str:
     return action_text(('name = "send-email"', f'name = "{name}"'))
 
 
-def test_an_added_action_is_listed_loaded_and_private(store: ActionStore, tmp_path: Path, action_text: Text) -> None:
+def test_an_added_action_is_listed_and_loaded_and_its_file_is_private(
+    store: ActionStore, tmp_path: Path, action_text: Text
+) -> None:
     """The action is the user's own file, 0600 in a 0700 directory, whatever the umask is."""
     before = os.umask(0)
     try:
@@ -49,7 +51,9 @@ def test_an_added_action_is_listed_loaded_and_private(store: ActionStore, tmp_pa
 
 
 @pytest.mark.abuse_case("T6")
-def test_the_problem_of_a_bad_file_is_kept_short(store: ActionStore, tmp_path: Path, action_text: Text) -> None:
+def test_the_error_message_of_a_broken_action_file_is_truncated(
+    store: ActionStore, tmp_path: Path, action_text: Text
+) -> None:
     """The message has a maximum length however broken the file is, because people and agents read the list."""
     drop(tmp_path, "send-email.md", action_text(('name = "send-email"', f'name = "send-email"\n{"k" * 100_000} = 1')))
     (found,) = store.list_actions()
@@ -60,12 +64,12 @@ def test_the_problem_of_a_bad_file_is_kept_short(store: ActionStore, tmp_path: P
     assert "characters left out" in found.problem
 
 
-def test_an_empty_home_lists_nothing(store: ActionStore) -> None:
+def test_a_home_without_an_actions_directory_lists_no_actions(store: ActionStore) -> None:
     """A missing directory means no actions, and is not an error."""
     assert store.list_actions() == ()
 
 
-def test_a_hand_written_file_works_and_is_read_anew_each_time(
+def test_an_action_file_written_by_hand_works_and_is_read_again_for_each_request(
     store: ActionStore, tmp_path: Path, action_text: Text
 ) -> None:
     """An edit takes effect at the next request, with another digest."""
@@ -132,7 +136,9 @@ def test_links_and_special_files_are_refused(store: ActionStore, tmp_path: Path,
     assert "not a regular file" in problems["folder"]
 
 
-def test_a_linked_or_shared_directory_is_refused(store: ActionStore, tmp_path: Path, action_text: Text) -> None:
+def test_an_actions_directory_that_is_a_link_or_writable_by_others_is_refused(
+    store: ActionStore, tmp_path: Path, action_text: Text
+) -> None:
     """Everyone who can write to the directory decides what runs."""
     real = tmp_path / "real"
     real.mkdir(mode=0o700)
@@ -198,7 +204,7 @@ def test_an_action_cannot_take_the_name_of_one_of_ailerons_tools(
         store.load_enabled(name)
 
 
-def test_adding_a_different_text_needs_replace_and_the_same_text_does_not(
+def test_replacing_an_action_by_a_different_text_needs_the_replace_option(
     store: ActionStore, action_text: Text
 ) -> None:
     """The option prevents overwriting the user's file by accident."""
@@ -241,7 +247,7 @@ def test_a_disabled_action_loads_but_does_not_run_until_enabled(
 
 
 @pytest.mark.parametrize("content", ["{", '{"version": 2}', '{"disabld": []}', '{"disabled": "x"}'])
-def test_an_unreadable_state_file_stops_every_run(
+def test_no_action_runs_if_the_file_of_disabled_actions_is_unreadable(
     store: ActionStore, tmp_path: Path, action_text: Text, content: str
 ) -> None:
     """The file says which actions are disabled, and a disabled action must not run because the file is broken."""
@@ -260,7 +266,7 @@ def test_a_missing_action_cannot_be_removed(store: ActionStore) -> None:
         store.remove("gone")
 
 
-def test_too_many_files_are_refused(store: ActionStore, tmp_path: Path) -> None:
+def test_an_actions_directory_with_too_many_files_is_refused(store: ActionStore, tmp_path: Path) -> None:
     """A directory with too many files would slow every listing down; the error names the bound."""
     (tmp_path / "actions").mkdir(mode=0o700)
     for number in range(1001):
@@ -270,7 +276,7 @@ def test_too_many_files_are_refused(store: ActionStore, tmp_path: Path) -> None:
         store.list_actions()
 
 
-def test_a_failed_write_leaves_the_old_file_and_nothing_else(
+def test_a_failed_write_keeps_the_old_action_file_and_leaves_no_temporary_file(
     store: ActionStore, tmp_path: Path, action_text: Text, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The disk is full: the previous file stays, and no temporary file."""
@@ -288,7 +294,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(
     assert sorted(os.listdir(tmp_path / "actions")) == [".actions.lock", "send-email.md"]
 
 
-def test_listing_twice_as_many_actions_is_at_most_about_twice_the_work(
+def test_the_work_of_listing_actions_grows_in_proportion_to_their_number(
     store: ActionStore, tmp_path: Path, action_text: Text
 ) -> None:
     """The search for duplicate tool names must not compare all pairs, because every agent lists up to a thousand."""

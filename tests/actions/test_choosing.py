@@ -88,7 +88,7 @@ def offered(*manifests: ConnectorManifest, **found: Sequence[Candidate]) -> tupl
     return choices({str(connector.name): connector for connector in manifests or (manifest(),)}, Vault(**found))
 
 
-def test_the_only_credential_is_used_with_its_account() -> None:
+def test_the_only_matching_credential_is_used_and_its_account_shown() -> None:
     """The caller need not name the only credential; a connector that needs none gets none."""
     free = manifest(POST, credential=None, oauth2=None)
     found = credentials(None, {"a": manifest(), "b": free}, Vault(mail=[HOME]))
@@ -228,7 +228,7 @@ def test_a_connector_version_that_asks_for_more_suspends_its_binding(new: str) -
     [{"token_url": "https://other.example/token"}, {"scopes": ("read", "write")}, {"audience": "https://api.example"}],
     ids=str,
 )
-def test_consent_alone_widens_a_credential_without_a_sign_in(change: dict[str, Any]) -> None:
+def test_a_wider_reach_of_client_credentials_needs_consent_but_no_sign_in(change: dict[str, Any]) -> None:
     """Client credentials need no person at a provider's page. Asking for fewer scopes needs no consent."""
     grant = TokenGrant(
         grant="client_credentials",
@@ -248,7 +248,7 @@ def test_consent_alone_widens_a_credential_without_a_sign_in(change: dict[str, A
     assert used(None, asks(msgspec.structs.replace(grant, scopes=())), mail=[robot])
 
 
-def test_sending_a_credential_in_another_way_suspends_its_binding() -> None:
+def test_a_connector_version_that_sends_the_credential_differently_suspends_its_binding() -> None:
     """The new version sends the key in another header; with the same header, nothing changes."""
     before = CredentialNeed(kind="api_key", scope="s")
     after = CredentialNeed(kind="api_key", scope="s", header="X-Key", format="{key}")
@@ -275,7 +275,7 @@ def test_a_binding_without_a_recorded_reach_is_suspended() -> None:
     assert "created before Aileron recorded what a binding may reach" in failure.message
 
 
-def test_the_reach_is_checked_against_the_version_of_the_step() -> None:
+def test_a_bindings_reach_is_checked_against_the_connector_version_of_the_step() -> None:
     """Two versions are installed and only the newer asks for more: an action pinned to the older one still runs."""
     wider = manifest(POST, hosts=(*HOSTS, HostPort("b.example", 443)))
 
@@ -292,7 +292,7 @@ def test_a_suspended_binding_is_skipped_and_refused_if_named() -> None:
     assert refused(None, mail=[old, WORK, bound("team")]).details["choices"] == ["oauth2/mail/team", "oauth2/mail/work"]
 
 
-def test_if_all_bindings_are_suspended_the_caller_must_choose_one_first() -> None:
+def test_if_all_bindings_are_suspended_the_caller_must_name_one() -> None:
     """Aileron does not guess which of them the person wants to bind again."""
     both = [bound("home", reach=None), bound("work", reach=None)]
     failure = refused(None, mail=both)
@@ -305,14 +305,14 @@ def test_if_all_bindings_are_suspended_the_caller_must_choose_one_first() -> Non
 # What is offered
 
 
-def test_a_choice_is_offered_only_between_several_usable_credentials() -> None:
+def test_a_choice_of_credentials_is_offered_only_if_several_are_usable() -> None:
     """Suspended bindings do not count, so there is none between one usable and several suspended ones."""
     for found in ([], [HOME], [HOME, bound("work", reach=None)], [bound("a", reach=None), bound("b", reach=None)]):
         assert offered(mail=found) == ()
     assert [choice.value for choice in offered(mail=[WORK, HOME])] == ["home", "work"]
 
 
-def test_each_offered_value_names_exactly_one_choice() -> None:
+def test_each_value_offered_for_the_credential_names_exactly_one_choice() -> None:
     """The value is an identity if that is unambiguous, and the full name otherwise; other connectors are never named."""
     archive = bound("home", service="archive")
     assert [choice.value for choice in offered(mail=[HOME, archive])] == ["oauth2/archive/home", "oauth2/mail/home"]
@@ -328,7 +328,7 @@ def test_each_offered_value_names_exactly_one_choice() -> None:
     assert offered(mail=[HOME], other=[HOME, WORK]) == ()
 
 
-def test_more_choices_than_can_be_shown_are_bounded_and_counted() -> None:
+def test_offered_credentials_beyond_the_bound_are_counted_and_not_listed() -> None:
     """The list holds one beyond the bound, and building it takes no more work than that."""
     many = [bound(f"a{number:03}") for number in range(300)]
 
@@ -392,7 +392,7 @@ def test_a_credential_is_never_guessed(mail: list[Candidate], post: list[Candida
 
 
 @given(mail=OF_MAIL, post=OF_POST)
-def test_every_offered_choice_is_accepted_and_all_combinations_are_offered(
+def test_every_offered_choice_of_credentials_is_accepted_and_none_is_missing(
     mail: list[Candidate], post: list[Candidate]
 ) -> None:
     """Each value selects exactly the credentials that it stands for; together they are every combination of those that serve."""
@@ -452,7 +452,7 @@ def test_a_plan_names_the_credential_and_account_it_uses(action_text: Text) -> N
         )
 
 
-def test_naming_the_credential_does_not_change_the_plan(action_text: Text) -> None:
+def test_naming_the_only_credential_does_not_change_the_plan(action_text: Text) -> None:
     """The plan is the same whether the caller names the only credential or not."""
     named, only = (
         planned(action_text(), "home", Vault(mail=[HOME, WORK])),
@@ -463,7 +463,7 @@ def test_naming_the_credential_does_not_change_the_plan(action_text: Text) -> No
     assert named.args == {"to": "ann"}
 
 
-def test_a_providers_endpoints_are_closed_to_the_connector(action_text: Text) -> None:
+def test_the_endpoints_of_a_sign_in_provider_are_reserved_in_a_connectors_grant(action_text: Text) -> None:
     """All endpoints of the provider are reserved, once each; without a provider none is."""
     provider = msgspec.structs.replace(
         PROVIDER,

@@ -51,7 +51,7 @@ def refusal(text: str, found: ConnectorManifest) -> AileronError:
     return caught.value
 
 
-def test_a_fitting_file_passes_and_so_does_one_without_recorded_operations(action_text: Text) -> None:
+def test_an_action_file_that_matches_its_operations_or_has_none_recorded_is_accepted(action_text: Text) -> None:
     """This is the positive control of all tests below."""
     checked(action_text(), mail())
     checked(action_text(), manifest())
@@ -172,7 +172,9 @@ def test_the_type_of_a_value_from_an_earlier_step_is_not_checked(action_text: Te
 
 
 @pytest.mark.parametrize("bound", [(), (HOME, WORK)])
-def test_an_operation_that_uses_no_credential_needs_no_choice_of_one(action_text: Text, bound: tuple[Any, ...]) -> None:
+def test_an_operation_that_uses_no_credential_needs_no_choice_of_credential(
+    action_text: Text, bound: tuple[Any, ...]
+) -> None:
     """This holds with no binding and with two. An operation that can name a credential is refused, and a name that the
     caller gives must exist.
     """
@@ -204,7 +206,7 @@ def with_preview(action_text: Text, preview: str = PREVIEW) -> str:
     )
 
 
-def test_a_change_that_must_be_previewed_needs_a_preview_that_runs_it(action_text: Text) -> None:
+def test_an_action_limited_to_previewed_changes_needs_a_preview_that_runs_the_change(action_text: Text) -> None:
     """The preview must be an operation that is rolled back, not one that only reads something."""
     seen = msgspec.structs.replace(LOOK, login="previewed")
 

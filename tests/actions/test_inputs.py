@@ -66,7 +66,7 @@ def spec_of(text: str) -> InputSpec:
         ),
     ],
 )
-def test_a_rule_is_shown_to_the_model_as_json_schema(
+def test_an_input_rule_is_shown_to_the_model_as_json_schema(
     declared: Callable[[str], str], lines: str, shown: dict[str, Any]
 ) -> None:
     """Type, description and rule are merged; an input with a default is optional."""
@@ -138,7 +138,9 @@ def test_a_rule_is_shown_to_the_model_as_json_schema(
         ('type = "array"\nschema = {}\ndefault = 1979-05-27', "'default' holds a date, which JSON cannot represent"),
     ],
 )
-def test_a_rule_that_cannot_be_enforced_is_refused(declared: Callable[[str], str], lines: str, problem: str) -> None:
+def test_an_input_rule_that_cannot_be_enforced_is_refused(
+    declared: Callable[[str], str], lines: str, problem: str
+) -> None:
     """Otherwise a model would see a rule that Aileron does not check. The message has the key and what was expected."""
     with pytest.raises(AileronError) as refused:
         spec_of(declared(lines))
@@ -147,7 +149,7 @@ def test_a_rule_that_cannot_be_enforced_is_refused(declared: Callable[[str], str
     assert shaped(refused.value.failure.details)["line"] >= 27
 
 
-def test_a_schema_is_bounded(declared: Callable[[str], str]) -> None:
+def test_the_size_of_an_input_schema_is_bounded(declared: Callable[[str], str]) -> None:
     """The bounds are on its bytes and on its properties."""
     names = ", ".join(f'p{number} = {{type = "string"}}' for number in range(65))
     with pytest.raises(AileronError, match="properties is not a table of at most 64"):
@@ -164,7 +166,7 @@ def test_a_schema_is_bounded(declared: Callable[[str], str]) -> None:
         ('type = "integer"\nrequired = false', "input 'count' is optional and stands inside a longer text"),
     ],
 )
-def test_only_scalar_inputs_with_a_value_can_be_part_of_a_text(
+def test_only_scalar_inputs_that_always_have_a_value_can_be_inserted_into_a_text(
     declared: Callable[[str], str], lines: str, problem: str
 ) -> None:
     """An input without a value would leave a hole, so it must be required or have a default."""
@@ -259,7 +261,7 @@ def test_a_pattern_takes_time_in_proportion_to_the_text(declared: Callable[[str]
     assert time_of("^(a+)+$") < 100 * time_of("^a+$") + 0.5
 
 
-def test_a_default_is_used_for_a_missing_argument(declared: Callable[[str], str]) -> None:
+def test_the_default_of_an_input_is_used_for_a_missing_argument(declared: Callable[[str], str]) -> None:
     """The plan that a person sees has it, as if it had been given. A given value wins, and null does not count as missing."""
     text = declared('type = "integer"\ndefault = 3')
 
@@ -297,7 +299,7 @@ VALUES = st.recursive(
 
 
 @given(SCHEMAS, VALUES)
-def test_rules_are_enforced_as_json_schema_defines(schema: dict[str, Any], value: Any) -> None:
+def test_input_rules_are_enforced_as_json_schema_defines(schema: dict[str, Any], value: Any) -> None:
     """Exactly the values that jsonschema's own validator accepts are accepted (these schemas have no pattern and no
     fractional number).
     """
@@ -336,7 +338,7 @@ def test_rules_are_enforced_as_json_schema_defines(schema: dict[str, Any], value
         ({"items": {"type": "string"}}, {"items": {"type": "string", "maxLength": 1}}, False),
     ],
 )
-def test_a_rule_counts_as_narrower_only_if_every_keyword_is(
+def test_an_input_rule_is_narrower_only_if_every_keyword_is_narrower(
     before: dict[str, Any], after: dict[str, Any], is_so: bool
 ) -> None:
     """The comparison is keyword by keyword; an undecidable case counts as wider."""
@@ -344,7 +346,7 @@ def test_a_rule_counts_as_narrower_only_if_every_keyword_is(
 
 
 @given(SCHEMAS, SCHEMAS, VALUES)
-def test_every_value_that_a_narrower_rule_accepts_fits_the_wider_one(
+def test_every_value_that_a_narrower_input_rule_accepts_fits_the_wider_rule(
     before: dict[str, Any], after: dict[str, Any], value: Any
 ) -> None:
     """This holds for any two rules of one type, and any value."""

@@ -56,7 +56,7 @@ READER, OTHER = bound("reader", read_only=True), bound("other", read_only=True)
 WRITER = bound("writer", read_only=False)
 
 
-def test_each_operation_uses_the_binding_of_its_role() -> None:
+def test_each_operation_uses_the_binding_for_its_login_role() -> None:
     """The plan says which credential is the read-only one."""
     found = used(READER, WRITER)
 
@@ -66,7 +66,9 @@ def test_each_operation_uses_the_binding_of_its_role() -> None:
 
 
 @pytest.mark.parametrize(("there", "missing"), [(WRITER, " --read-only"), (READER, "")])
-def test_a_missing_role_is_reported_with_the_command_to_bind_it(there: Candidate, missing: str) -> None:
+def test_a_missing_binding_for_a_login_role_is_reported_with_the_command_to_bind_it(
+    there: Candidate, missing: str
+) -> None:
     """A writing credential does not replace a read-only one, nor the reverse."""
     with pytest.raises(AileronError) as caught:
         used(there)
@@ -88,7 +90,7 @@ def test_a_choice_between_read_only_credentials_leaves_out_the_writing_one() -> 
 
 
 @given(st.lists(st.booleans(), max_size=4), st.sampled_from([None, "0", "1", "login/db/2"]))
-def test_a_binding_of_one_role_is_never_used_for_the_other(roles: list[bool], wanted: str | None) -> None:
+def test_a_binding_for_one_login_role_is_never_used_for_the_other_role(roles: list[bool], wanted: str | None) -> None:
     """This holds whatever is bound and whatever is named."""
     found = [bound(str(number), read_only=read_only) for number, read_only in enumerate(roles)]
     by_name = {str(binding.name): binding for binding in found}

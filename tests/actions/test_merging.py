@@ -7,7 +7,7 @@ import pytest
 from aileron.actions.merging import difference, merged, merged_closely
 
 
-def test_a_change_on_one_side_is_taken() -> None:
+def test_a_change_on_only_one_side_is_the_result_of_the_merge() -> None:
     """A side that equals the old text has no changes, so the other side is the result."""
     assert merged("a\n", "a\n", "b\n") == ("b\n", 0)
     assert merged("a\n", "b\n", "a\n") == ("b\n", 0)
@@ -44,7 +44,7 @@ def test_adjacent_changes_in_prose_are_a_conflict() -> None:
     assert merged_closely("a\nb\n", "A\nb\n", "a\nB\n") == ("A\nB\n", 0)
 
 
-def test_very_long_texts_are_one_conflict() -> None:
+def test_two_very_long_texts_are_merged_as_one_conflict() -> None:
     """A line-by-line comparison could take minutes, so both texts are kept whole for a person to choose."""
     base, mine, theirs = ("".join(f"{name}{number}\n" for number in range(4000)) for name in "bmt")
 

@@ -99,7 +99,7 @@ def test_a_malformed_reference_is_refused(text: str) -> None:
 
 
 @given(st.text(alphabet="${}args.find_0-x ", max_size=40))
-def test_the_pieces_join_to_the_original_text(text: str) -> None:
+def test_the_parts_of_a_split_text_join_to_the_original_text(text: str) -> None:
     """A text with a malformed reference is refused instead."""
     try:
         found = pieces(text)
@@ -159,7 +159,7 @@ def test_the_plan_lists_each_place_that_an_earlier_steps_value_fills(with_inputs
     assert Plan.from_json(plan.to_json()) == plan
 
 
-def test_edited_arguments_shift_the_places_to_fill(with_inputs: Callable[[str], str]) -> None:
+def test_editing_arguments_updates_the_places_that_earlier_steps_fill(with_inputs: Callable[[str], str]) -> None:
     """The places are computed again for the edited arguments."""
     plan = planned(with_inputs('all = ["${args.count}", "${find.id}"]'))
 
@@ -180,7 +180,9 @@ def filled(step: Step, answer: Any) -> Any:
 
 @pytest.mark.abuse_case("B10")
 @pytest.mark.parametrize("value", ["x", "${args.to}", "${find.id}", 3, 0.5, True, None, [1], {"a": 1}])
-def test_a_whole_value_keeps_its_type_and_is_expanded_once(with_inputs: Callable[[str], str], value: object) -> None:
+def test_a_value_of_an_earlier_step_keeps_its_type_and_is_not_expanded_again(
+    with_inputs: Callable[[str], str], value: object
+) -> None:
     """A value that looks like a reference is not expanded again, and the plan itself is not changed."""
     step = planned(with_inputs('id = "${find.messages.0.id}"')).steps[1]
     before = msgspec.to_builtins(step)
@@ -189,7 +191,7 @@ def test_a_whole_value_keeps_its_type_and_is_expanded_once(with_inputs: Callable
     assert msgspec.to_builtins(step) == before
 
 
-def test_a_value_inside_a_text_is_written_as_text(with_inputs: Callable[[str], str]) -> None:
+def test_a_number_or_boolean_inserted_into_a_text_is_spelled_as_json(with_inputs: Callable[[str], str]) -> None:
     """Numbers and booleans have the spelling of JSON."""
     step = planned(with_inputs('subject = "${find.a}, ${find.b}, ${find.c} for ${args.to}"')).steps[1]
 
@@ -211,7 +213,7 @@ def test_a_value_inside_a_text_is_written_as_text(with_inputs: Callable[[str], s
         ('id = "${find.id}"', {"id": "x" * MAX_ARGS_BYTES}, f"at most {MAX_ARGS_BYTES}"),
     ],
 )
-def test_a_missing_value_fails_with_a_clear_message(
+def test_a_missing_value_of_an_earlier_step_fails_with_a_clear_message(
     with_inputs: Callable[[str], str], inputs: str, answer: object, problem: str
 ) -> None:
     """The message has the step, the place and the reference, but no data of the earlier step's result."""

@@ -115,7 +115,7 @@ def refusal(*args: Any, **more: Any) -> Failure:
     return caught.value.failure
 
 
-def test_a_plan_holds_exactly_what_would_be_done(action_text: Text) -> None:
+def test_the_digest_of_a_plan_covers_everything_that_would_be_done(action_text: Text) -> None:
     """The digest thus covers action, arguments, pin, operation, hosts, limits and approval."""
     found = plan(action_text(), {"to": "ann", "count": 3})
     (step,) = found.steps
@@ -150,7 +150,7 @@ def test_a_plan_holds_exactly_what_would_be_done(action_text: Text) -> None:
         ({"to": "a", "zzz": 1}, "argument 'zzz': no such input; declared: to, count"),
     ],
 )
-def test_a_wrong_argument_is_named_with_what_was_expected(
+def test_a_wrong_argument_is_reported_with_the_expected_type(
     action_text: Text, args: dict[str, Any], message: str
 ) -> None:
     """Values are not converted and unknown arguments not ignored; the message does not repeat the value."""
@@ -211,7 +211,7 @@ def test_an_argument_cannot_override_a_value_fixed_in_the_file(action_text: Text
     assert only_step(action_text(('to = "${args.to}"', 'to = "boss"')), {"to": "eve"}).args["to"] == "boss"
 
 
-def test_an_argument_is_not_expanded_again(action_text: Text) -> None:
+def test_an_argument_that_looks_like_a_reference_is_not_expanded(action_text: Text) -> None:
     """A value that looks like a reference is passed on unchanged."""
     step = only_step(action_text(), {"to": "${args.count}", "count": 3})
 
@@ -220,7 +220,7 @@ def test_an_argument_is_not_expanded_again(action_text: Text) -> None:
 
 
 @given(to=st.text(st.characters(codec="utf-8"), max_size=50))
-def test_any_text_argument_arrives_unchanged(action_text: Text, to: str) -> None:
+def test_any_text_argument_reaches_the_plan_unchanged(action_text: Text, to: str) -> None:
     """The text is exactly the agent's, whole or inside a longer string."""
     step = only_step(action_text(), {"to": to})
 
@@ -238,7 +238,7 @@ def test_numbers_and_booleans_inside_a_text_are_spelled_as_json(action_text: Tex
         assert only_step(text, {"to": "a", "count": value}).args["subject"] == f"x{spelled}y"
 
 
-def test_arguments_beyond_one_frame_are_refused(action_text: Text) -> None:
+def test_arguments_too_large_for_one_frame_are_refused(action_text: Text) -> None:
     """Arguments that could never be sent to the jail are refused before a person is asked."""
     assert only_step(action_text(), {"to": "x" * 20_000})
     failure = refusal(action_text(), {"to": "x" * MAX_ARGS_BYTES})
@@ -259,7 +259,7 @@ def test_an_operation_outside_the_actions_capabilities_is_denied(action_text: Te
 
 
 @pytest.mark.parametrize("word", ["oauth2", "chat:write", "Post messages"])
-def test_a_credential_kind_or_scope_as_capability_allows_all_its_operations(action_text: Text, word: str) -> None:
+def test_a_credential_kind_or_scope_listed_as_capability_allows_all_operations(action_text: Text, word: str) -> None:
     """Older files are written this way; it works only if the connector has such a credential."""
     text = action_text(('["send_email"]', f'["{word}"]'))
     need = CredentialNeed(kind="oauth2", scope="Post messages")
@@ -285,7 +285,7 @@ def test_a_connector_that_is_not_installed_is_not_found(action_text: Text) -> No
     assert store.asked == [ConnectorPin(MAIL, "1.2.0", PIN)]
 
 
-def test_private_and_plain_hosts_need_both_manifest_and_setting(action_text: Text) -> None:
+def test_a_private_or_plain_host_must_be_in_both_the_manifest_and_the_settings(action_text: Text) -> None:
     """A setting alone grants no host, and neither does a manifest alone."""
     settings = Settings(
         egress_private=frozenset({HostPort("nas.lan", 443), HostPort("other.lan", 443)}),
@@ -390,7 +390,7 @@ def previewed(found: Plan) -> PlannedPreview:
     return found.preview
 
 
-def test_a_preview_is_a_step_that_only_reads(action_text: Text) -> None:
+def test_the_step_of_a_preview_can_only_read(action_text: Text) -> None:
     """The step has the same connector, hosts and credential, but no streams or WebSockets, a limit of five seconds, and
     only its own inputs.
     """
@@ -487,7 +487,7 @@ def test_a_preview_gets_no_more_time_than_its_connector(action_text: Text) -> No
     assert previewed(plan(action_text(*PREVIEW), {"to": "a"}, short)).step.limits.timeout_s == 2
 
 
-def test_what_a_preview_reads_and_shows_is_part_of_the_digest(action_text: Text) -> None:
+def test_the_digest_of_a_plan_covers_what_its_preview_reads_and_shows(action_text: Text) -> None:
     """Another label, path, order or input makes another plan."""
     text = action_text(*PREVIEW)
     digests = {
@@ -519,7 +519,7 @@ def test_a_preview_needs_its_connector_and_credential_like_a_step(action_text: T
     assert found.steps[0].grant.credential is None
 
 
-def test_a_preview_beyond_one_frame_is_refused(action_text: Text) -> None:
+def test_a_preview_whose_arguments_are_too_large_for_one_frame_is_refused(action_text: Text) -> None:
     """Each must be within the bound, or the run is refused before a person is asked."""
     twice = ("draft of ${args.to}", "${args.to}${args.to}${args.to}")
 
@@ -559,7 +559,7 @@ def test_edited_arguments_give_the_plan_of_a_request_with_them(
     assert with_args(first, before, connectors=Store(manifest())) == first
 
 
-def test_edited_arguments_change_nothing_else(action_text: Text) -> None:
+def test_editing_arguments_changes_nothing_else_in_the_plan(action_text: Text) -> None:
     """The edit reads no file or binding again, so later changes to them do not get into the plan."""
     first = plan(action_text(*PREVIEW), {"to": "ann"}, manifest(credential=BASIC), vault=Vault(mail=[HOME]))
     odd = msgspec.structs.replace(first.steps[0], limits=LimitsSpec(timeout_s=7), idempotent=True)
@@ -594,7 +594,7 @@ FORGED = [
 
 
 @pytest.mark.parametrize("forge", FORGED)
-def test_a_plan_that_differs_from_its_own_text_cannot_be_edited(
+def test_a_plan_that_differs_from_the_action_text_inside_it_cannot_be_edited(
     action_text: Text, forge: Callable[[Plan], Plan]
 ) -> None:
     """The result would mix two sources; the control is an unmodified plan."""
@@ -652,7 +652,7 @@ WRITTEN_BY_OTHERS: dict[str, Callable[[Plan], Plan]] = {
 
 
 @pytest.mark.parametrize("how", WRITTEN_BY_OTHERS)
-def test_a_forged_plan_does_not_match_its_file(action_text: Text, how: str) -> None:
+def test_a_forged_plan_is_detected_by_comparing_it_with_its_action_file(action_text: Text, how: str) -> None:
     """Every part of the unsigned plan is compared with its action file before a preview runs."""
     vault, needy = Vault(mail=[HOME, WORK]), manifest(credential=BASIC)
     store = Store(needy, manifest(POST))

@@ -56,7 +56,7 @@ def test_an_invalid_summary_is_refused_with_its_line(action_text: Text, text: st
     assert reason in str(refused.value)
 
 
-def test_a_preview_label_in_a_summary_is_compared_loosely(action_text: Text) -> None:
+def test_a_preview_label_in_a_summary_matches_regardless_of_case_spaces_and_dashes(action_text: Text) -> None:
     """Case, spaces, `_` and `-` are ignored. Without a preview, no label has that name."""
     for name in ("In reply to", "in_reply_to", "IN-REPLY-TO"):
         text = f"Answer {{{name}}}"

@@ -174,7 +174,7 @@ CHANGES: list[tuple[str, str, dict[str, bool], dict[str, bool]]] = [
 @pytest.mark.parametrize(
     ("old", "new", "there", "back"), CHANGES, ids=[f"{n}-{row[1][:30]!r}" for n, row in enumerate(CHANGES)]
 )
-def test_each_change_widens_or_not_as_listed(
+def test_each_change_in_the_table_widens_the_action_or_not_as_the_table_says(
     action_text: Text, old: str, new: str, there: dict[str, bool], back: dict[str, bool]
 ) -> None:
     """The table's rows are tried in both directions, and only the changed place is reported."""
@@ -187,7 +187,7 @@ def test_each_change_widens_or_not_as_listed(
     assert told(after, before) == back
 
 
-def test_removing_a_gate_or_a_preview_widens(action_text: Text) -> None:
+def test_removing_an_approval_or_a_preview_widens_an_action(action_text: Text) -> None:
     """A preview requires an approval, so it is removed first. Adding a preview needs consent as well."""
     whole = read(action_text(*WHOLE))
     start = action_text(*WHOLE).index("[approval.preview]")
@@ -208,7 +208,7 @@ def test_removing_a_gate_or_a_preview_widens(action_text: Text) -> None:
     assert told(ungated, seen_less) == {"approval.required": False, "approval.undo_window_s": False}
 
 
-def test_reordering_steps_widens(action_text: Text) -> None:
+def test_reordering_steps_widens_an_action(action_text: Text) -> None:
     """The order of effects can matter."""
     text = action_text(*WHOLE)
     moved = text.replace(LOG, "").replace('[[execute]]\nid = "send"', LOG + '[[execute]]\nid = "send"')
@@ -216,7 +216,7 @@ def test_reordering_steps_widens(action_text: Text) -> None:
     assert told(read(text), read(moved)) == {"execute: order": True}
 
 
-def test_reordering_connectors_widens(action_text: Text) -> None:
+def test_reordering_connectors_widens_an_action(action_text: Text) -> None:
     """Any change of the connectors' text or order needs consent."""
     after = read(action_text(*WHOLE, ("[match]", SECOND + "[match]")))
     before = read(action_text(*WHOLE, ("[[requires.connectors]]", SECOND + "[[requires.connectors]]")))
@@ -224,7 +224,7 @@ def test_reordering_connectors_widens(action_text: Text) -> None:
     assert told(before, after) == {"requires.connectors: order": True}
 
 
-def test_a_new_file_is_one_change_that_widens(action_text: Text) -> None:
+def test_a_new_action_file_is_a_single_change_that_widens(action_text: Text) -> None:
     """The consent shows the whole file beside it."""
     (change,) = changes(None, read(action_text()))
 
@@ -379,7 +379,7 @@ def beside_prose(action: ActionFile) -> bytes:
 
 
 @given(FILES)
-def test_a_file_compared_with_itself_has_no_changes(action: ActionFile) -> None:
+def test_an_action_file_compared_with_itself_has_no_changes(action: ActionFile) -> None:
     """Such a comparison asks for no consent either."""
     assert changes(action, action) == ()
 
@@ -396,7 +396,9 @@ def test_every_difference_in_rules_is_reported(before: ActionFile, after: Action
 
 
 @given(FILES, FILES, FILES)
-def test_prose_does_not_hide_a_change(before: ActionFile, after: ActionFile, other: ActionFile) -> None:
+def test_changed_prose_does_not_hide_a_change_that_widens(
+    before: ActionFile, after: ActionFile, other: ActionFile
+) -> None:
     """A widening change is found whatever prose changes at the same time."""
     dressed = msgspec.structs.replace(
         after, version=other.version, source=other.source, intent=other.intent, body=other.body
@@ -408,7 +410,7 @@ def test_prose_does_not_hide_a_change(before: ActionFile, after: ActionFile, oth
 
 
 @given(FILES, FILES)
-def test_no_change_passes_without_consent_in_both_directions(before: ActionFile, after: ActionFile) -> None:
+def test_the_reverse_of_a_change_without_consent_needs_consent(before: ActionFile, after: ActionFile) -> None:
     """Undoing a change that needs no consent does need one, unless only prose changed."""
     found = changes(before, after)
     if any(not is_prose(change) for change in found) and not widens(before, after):
@@ -416,7 +418,9 @@ def test_no_change_passes_without_consent_in_both_directions(before: ActionFile,
 
 
 @given(FILES, FILES, FILES)
-def test_harmless_edits_do_not_add_up(first: ActionFile, second: ActionFile, third: ActionFile) -> None:
+def test_two_edits_that_do_not_widen_do_not_widen_together(
+    first: ActionFile, second: ActionFile, third: ActionFile
+) -> None:
     """Two edits that do not widen cannot be combined into one that does."""
     if not widens(first, second) and not widens(second, third):
         assert not widens(first, third)
@@ -451,7 +455,7 @@ def test_a_consent_has_the_whole_file_and_what_it_can_reach(action_text: Text) -
     assert canonical_json(msgspec.to_builtins(consent))
 
 
-def test_a_file_with_a_missing_connector_cannot_be_approved(action_text: Text) -> None:
+def test_an_action_file_that_needs_a_missing_connector_cannot_be_approved(action_text: Text) -> None:
     """A consent could not show what that connector reaches."""
     text = action_text(("acme/mail", "acme/other"))
     assert (

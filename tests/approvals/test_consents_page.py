@@ -21,7 +21,7 @@ def rows(heading: str, number: int = 0) -> list[list[str]]:
     return [[cell.strip() for cell in line.split("|")[1:-1]] for line in tables[number].splitlines()[2:]]
 
 
-def test_every_kind_of_consent_has_its_row_on_the_page() -> None:
+def test_every_kind_of_consent_has_its_row_on_the_consents_page() -> None:
     """The rows are in the order of the code."""
     assert [row[0].strip("`") for row in rows("Kinds")] == [kind.value for kind in ConsentKind]
 
@@ -36,7 +36,7 @@ def test_the_consents_page_lists_the_fields_of_each_kind(subject: type) -> None:
     assert all(f"`{field}`" in PAGE for field in Change.__struct_fields__)
 
 
-def test_the_consents_page_has_the_codes_bounds_for_grants() -> None:
+def test_the_consents_page_has_the_codes_bounds_for_standing_grants() -> None:
     """People plan with these numbers."""
     told = dict(rows("Grants"))
 

@@ -37,7 +37,7 @@ def called(plan: Plan, **changes: Any) -> Plan:
         ({"amount": None}, ("args.amount (left out)", "10", None, False)),
     ],
 )
-def test_an_argument_that_differs_is_reported(
+def test_an_argument_that_differs_from_the_earlier_call_is_reported(
     plan: Plan, changes: dict[str, Any], expected: tuple[str, str | None, str | None, bool]
 ) -> None:
     """The change says how the argument differs, its old value and its new one."""
@@ -46,7 +46,7 @@ def test_an_argument_that_differs_is_reported(
     assert (change.where, change.before, change.after, change.widens) == expected
 
 
-def test_a_new_host_is_reported(plan: Plan) -> None:
+def test_a_host_that_the_earlier_call_did_not_reach_is_reported(plan: Plan) -> None:
     """A new host is reported once; one that is no longer used is not."""
     hosts = ("api.example.com:443", "mail.example.com:465")
     wider = msgspec.structs.replace(plan, steps=(step(hosts=hosts), step(hosts=hosts)))
@@ -63,7 +63,7 @@ def test_a_new_host_that_only_the_preview_reaches_is_reported(plan: Plan) -> Non
     assert [change.where for change in differences(plan, now)] == ["host (new)", f"connector {POST}"]
 
 
-def test_a_different_credential_is_reported(plan: Plan) -> None:
+def test_a_credential_that_differs_from_the_earlier_calls_is_reported(plan: Plan) -> None:
     """The first credential of a connector that had none counts as well."""
     work = msgspec.structs.replace(plan, steps=(step(credential=use("work")),))
     none = msgspec.structs.replace(plan, steps=(step(credential=None),))
@@ -118,7 +118,7 @@ def test_a_different_login_under_the_same_binding_is_reported(plan: Plan) -> Non
     assert differences(in_shop, in_shop) == differences(unsaid, in_shop) == ()
 
 
-def test_a_changed_writing_account_is_reported_beside_an_unchanged_reading_one(plan: Plan) -> None:
+def test_a_changed_writing_account_is_reported_beside_an_unchanged_read_only_account(plan: Plan) -> None:
     """The preview's read-only role is the same in all calls, and must not hide that the writing account differs."""
 
     def written_as(writer: str, reader: str = "reader") -> Plan:
@@ -140,7 +140,7 @@ def test_a_changed_writing_account_is_reported_beside_an_unchanged_reading_one(p
     )
 
 
-def test_an_additional_account_is_reported(plan: Plan) -> None:
+def test_an_account_that_the_earlier_call_did_not_write_to_is_reported(plan: Plan) -> None:
     """The action writes to one more account. An account that is no longer used is not reported."""
     home, both = (
         msgspec.structs.replace(plan, steps=tuple(step(credential=use(name)) for name in names))
@@ -151,7 +151,7 @@ def test_an_additional_account_is_reported(plan: Plan) -> None:
     assert differences(both, home) == ()
 
 
-def test_a_different_connector_is_reported(plan: Plan) -> None:
+def test_a_connector_version_or_hash_that_differs_from_the_earlier_calls_is_reported(plan: Plan) -> None:
     """The report has the version, or the hash if the versions are equal."""
     newer = msgspec.structs.replace(plan, steps=(step(version="1.3.0"),))
     other = msgspec.structs.replace(plan, steps=(step(hash="sha256:" + "cd" * 32),))
@@ -165,7 +165,7 @@ def test_a_different_connector_is_reported(plan: Plan) -> None:
         )
 
 
-def test_changed_arguments_are_reported_first(plan: Plan) -> None:
+def test_changed_arguments_are_reported_before_hosts_credentials_and_connectors(plan: Plan) -> None:
     """Arguments are in the order of the call; host, credential and connector follow."""
     now = msgspec.structs.replace(
         called(plan, to="bob", amount=11),
@@ -186,7 +186,9 @@ CALLS = st.dictionaries(st.sampled_from(["a", "b", "c"]), VALUES)
 
 
 @given(CALLS, CALLS)
-def test_every_argument_that_differs_is_reported(plan: Plan, before: dict[str, Any], now: dict[str, Any]) -> None:
+def test_exactly_the_arguments_that_differ_in_value_or_type_are_reported(
+    plan: Plan, before: dict[str, Any], now: dict[str, Any]
+) -> None:
     """Values of different types differ even if Python considers them equal, such as `1` and `true`."""
     changes = differences(msgspec.structs.replace(plan, args=before), msgspec.structs.replace(plan, args=now))
     told = [change.where.removeprefix("args.").split(" ")[0] for change in changes]

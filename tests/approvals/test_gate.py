@@ -57,7 +57,7 @@ def grant(plan: Plan, used: int) -> StandingGrant:
     )
 
 
-def test_a_grant_that_is_used_up_in_the_vault_lets_nothing_through(plan: Plan) -> None:
+def test_a_standing_grant_used_up_according_to_the_vault_allows_no_run(plan: Plan) -> None:
     """The ledger's count does not matter, because any program of the user can reset it. With one use left, a run
     passes.
     """
@@ -71,7 +71,7 @@ def test_a_grant_that_is_used_up_in_the_vault_lets_nothing_through(plan: Plan) -
 
 
 @pytest.mark.anyio
-async def test_every_use_of_a_grant_or_signed_decision_is_written_into_the_vault(plan: Plan) -> None:
+async def test_every_use_of_a_standing_grant_or_signed_decision_is_written_into_the_vault(plan: Plan) -> None:
     """The vault keeps a grant's use, and a signed decision for as long as it could be used; an unsigned decision is not kept."""
     signed = Signature(key_id="k", at=moment(time.time()), signature="")
     decided = QueuedApproval("act-1", plan.digest, None, None, signed)

@@ -39,7 +39,7 @@ def grant(plan: Plan, *constraints: Constraint, **changes: Any) -> StandingGrant
     return msgspec.structs.replace(made, **changes)
 
 
-def test_a_grant_is_for_one_action_file_exactly(plan: Plan) -> None:
+def test_a_standing_grant_allows_only_runs_of_exactly_its_action_file(plan: Plan) -> None:
     """A different action needs a question, and so does the same action after one byte changed."""
     found = grant(plan)
 
@@ -48,7 +48,7 @@ def test_a_grant_is_for_one_action_file_exactly(plan: Plan) -> None:
     assert not matches(found, msgspec.structs.replace(plan, action_digest="sha256:" + "2" * 64), NOW)
 
 
-def test_a_grant_does_not_cover_logins_limited_to_previewed_changes(plan: Plan) -> None:
+def test_a_standing_grant_does_not_cover_logins_limited_to_previewed_changes(plan: Plan) -> None:
     """A person must see each such change; a step with a read-only login passes."""
     for login, is_let in (("previewed", False), ("read_only", True)):
         credential = msgspec.structs.replace(use("home"), login=login)
@@ -58,7 +58,7 @@ def test_a_grant_does_not_cover_logins_limited_to_previewed_changes(plan: Plan) 
 
 
 @pytest.mark.abuse_case("D23")
-def test_a_grant_expires(plan: Plan) -> None:
+def test_a_standing_grant_expires_exactly_at_its_end_time(plan: Plan) -> None:
     """The grant ends at `until`, to the second."""
     found = grant(plan)
 
@@ -66,7 +66,7 @@ def test_a_grant_expires(plan: Plan) -> None:
     assert not matches(found, plan, float(found.until))
 
 
-def test_a_grant_is_for_the_credentials_it_was_made_with(plan: Plan) -> None:
+def test_a_standing_grant_allows_only_runs_with_the_credentials_that_it_was_made_with(plan: Plan) -> None:
     """A different, additional or missing credential needs a question; order and number of uses do not matter."""
     found, both = grant(plan), (step(), step(POST, credential=use("work", POST)))
 
@@ -78,7 +78,7 @@ def test_a_grant_is_for_the_credentials_it_was_made_with(plan: Plan) -> None:
     assert matches(grant(two, credentials=("basic/mail/work", "basic/mail/home")), two, NOW)
 
 
-def test_a_grant_never_lets_an_irreversible_action_run(plan: Plan) -> None:
+def test_a_standing_grant_never_allows_a_run_of_an_irreversible_action(plan: Plan) -> None:
     """This holds even if such a grant existed."""
     final = msgspec.structs.replace(plan, approval=ApprovalRule(required=True, irreversible=True))
 
@@ -103,7 +103,7 @@ HOLDS: list[tuple[str, Any, list[Any], list[Any]]] = [
 
 
 @pytest.mark.parametrize(("operator", "value", "good", "bad"), HOLDS)
-def test_a_constraint_matches_only_its_own_values(
+def test_a_constraint_of_a_standing_grant_matches_only_its_own_values(
     plan: Plan, operator: str, value: Any, good: list[Any], bad: list[Any]
 ) -> None:
     """Values are not converted to fit, and none passes for another."""
@@ -115,7 +115,7 @@ def test_a_constraint_matches_only_its_own_values(
         assert not matches(found, msgspec.structs.replace(plan, args={"x": given_value}), NOW), given_value
 
 
-def test_an_argument_constrained_as_absent_must_not_be_given(plan: Plan) -> None:
+def test_a_standing_grant_refuses_a_call_with_an_argument_that_must_be_absent(plan: Plan) -> None:
     """Every value of it is refused, null among them; all other arguments are allowed."""
     found = grant(plan, constraint("bcc", "absent", None))
 
@@ -143,7 +143,7 @@ def test_an_argument_constrained_as_absent_must_not_be_given(plan: Plan) -> None
         ("equals", {"a": 1}),
     ],
 )
-def test_an_invalid_constraint_matches_nothing(plan: Plan, operator: str, value: Any) -> None:
+def test_an_invalid_constraint_of_a_standing_grant_matches_no_argument(plan: Plan, operator: str, value: Any) -> None:
     """This holds however the constraint came into a grant, and for every argument, even its own value."""
     for given_value in ("ann", "", "9", 9, True, None, value):
         args = {"x": given_value}
@@ -160,7 +160,7 @@ CONSTRAINTS = st.builds(
 
 
 @given(st.lists(CONSTRAINTS, max_size=3), CONSTRAINTS, st.dictionaries(st.sampled_from(["to", "amount"]), ARGUMENTS))
-def test_adding_a_constraint_never_widens_a_grant(
+def test_adding_a_constraint_never_widens_a_standing_grant(
     plan: Plan, constraints: list[Constraint], more: Constraint, args: dict[str, Any]
 ) -> None:
     """All constraints must hold, in any order."""
@@ -191,7 +191,9 @@ def test_the_equals_operator_is_symmetric(plan: Plan, ours: Any, theirs: Any) ->
 
 
 @given(st.lists(CONSTRAINTS, max_size=3), st.dictionaries(st.sampled_from(["to", "amount"]), ARGUMENTS))
-def test_a_stored_grant_matches_as_before(plan: Plan, constraints: list[Constraint], args: dict[str, Any]) -> None:
+def test_a_stored_standing_grant_matches_the_same_calls_as_before(
+    plan: Plan, constraints: list[Constraint], args: dict[str, Any]
+) -> None:
     """A grant goes through JSON into the vault and back."""
     found, called = grant(plan, *constraints), msgspec.structs.replace(plan, args=args)
     stored = msgspec.json.decode(msgspec.json.encode(found), type=StandingGrant)
@@ -239,7 +241,7 @@ GOOD = [
 ]
 
 
-def test_a_grant_within_its_bounds_is_allowed(plan: Plan) -> None:
+def test_a_standing_grant_within_the_bounds_for_grants_can_be_made(plan: Plan) -> None:
     """The lower and the upper end of each bound are tried, with no constraints and with all kinds of them."""
     check_grant(action(), [], 1, 60)
     check_grant(action(), GOOD, 1000, 30 * 24 * 3600)
@@ -285,7 +287,7 @@ def test_a_grant_within_its_bounds_is_allowed(plan: Plan) -> None:
         ({"for_s": 30 * 24 * 3600 + 1}, "from 60 seconds to 30 days"),
     ],
 )
-def test_a_grant_outside_its_bounds_is_refused(changes: dict[str, Any], message: str) -> None:
+def test_a_standing_grant_outside_the_bounds_for_grants_is_refused(changes: dict[str, Any], message: str) -> None:
     """Each refusal names its reason; a grant that differs in one field is allowed."""
     asked: dict[str, Any] = {"constraints": GOOD, "uses": 5, "for_s": 3600, "approval": action().approval, **changes}
     with pytest.raises(AileronError) as caught:
@@ -295,7 +297,7 @@ def test_a_grant_outside_its_bounds_is_refused(changes: dict[str, Any], message:
     assert message in caught.value.failure.message
 
 
-def test_an_action_that_does_not_declare_irreversible_gets_no_grant() -> None:
+def test_an_action_that_does_not_declare_whether_it_is_irreversible_gets_no_standing_grant() -> None:
     """A missing value counts as irreversible, so every call is decided by itself."""
     with pytest.raises(AileronError, match="irreversible = false"):
         check_grant(action(approval=ApprovalRule(required=True)), [], 1, 60)

@@ -20,13 +20,13 @@ def with_login(plan: Plan) -> Plan:
     return msgspec.structs.replace(plan, steps=(step(credential=msgspec.structs.replace(use("me"), need=need)),))
 
 
-def test_a_plan_without_a_login_keeps_its_digest(plan: Plan) -> None:
+def test_a_plan_without_a_login_has_the_digest_from_before_plans_named_logins(plan: Plan) -> None:
     """The digest is byte for byte the one from before plans named the user who logs in."""
     assert plan.digest == PLAIN
     assert Plan.from_json(plan.to_json()).digest == PLAIN
 
 
-def test_an_older_plan_with_a_login_is_read_and_keeps_its_digest(plan: Plan) -> None:
+def test_an_older_plan_that_does_not_name_its_login_is_read_with_its_original_digest(plan: Plan) -> None:
     """The older plan says nothing about its login; a plan that does has another digest."""
     before = with_login(plan)
     (first,) = before.steps

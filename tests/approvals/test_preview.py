@@ -126,7 +126,7 @@ def test_a_preview_shows_all_headers_of_the_same_name() -> None:
 
 
 @pytest.mark.parametrize("character", ["x", "é", "😀"])
-def test_a_long_value_is_truncated_with_a_mark(character: str) -> None:
+def test_a_long_preview_value_is_truncated_with_a_mark(character: str) -> None:
     """The cut is at 64 KiB, between two characters, and the mark says how much is missing."""
     whole = character * (MAX_VALUE_BYTES // len(character.encode()))
     longer = shown({"a": whole + "tail"}, "a")
@@ -141,7 +141,7 @@ def test_a_long_value_is_truncated_with_a_mark(character: str) -> None:
 
 
 @pytest.mark.parametrize("value", [["é" * 9, 12345] * 10_000, {"a": ["x" * 300_000]}])
-def test_a_long_table_is_truncated_with_a_mark(value: Any) -> None:
+def test_a_long_table_in_a_preview_is_truncated_with_a_mark(value: Any) -> None:
     """The value is serialized no further than it is shown, so how much is missing is not known."""
     text = shown({"a": value}, "a")
 
@@ -188,7 +188,7 @@ _paths = st.builds(
 
 
 @given(_json, st.lists(_paths, min_size=1, max_size=5))
-def test_every_response_renders_to_lines_that_can_be_hashed(output: Any, paths: list[str]) -> None:
+def test_a_preview_of_any_response_has_lines_that_can_be_hashed(output: Any, paths: list[str]) -> None:
     """A decision is bound to the digest, so each path must give one line that JSON can represent."""
     preview = PlannedPreview(step=step(), render=tuple((f"line {number}", path) for number, path in enumerate(paths)))
     lines = rendered(output, preview)
@@ -198,7 +198,7 @@ def test_every_response_renders_to_lines_that_can_be_hashed(output: Any, paths: 
     assert shown_digest(lines).startswith("sha256:")
 
 
-def test_the_encoding_and_digest_of_a_preview_stay_the_same() -> None:
+def test_the_encoding_and_digest_of_a_preview_are_those_of_earlier_versions() -> None:
     """Earlier decisions are over these digests, and the other end can be a process of the previous version."""
     fields = [PreviewField("To", "mira@example.com", multiline=False), PreviewField("Note", None, multiline=True)]
     seen = Preview(fields[:1], None, "2026-11-21T04:00:01Z", "sha256:1")

@@ -59,14 +59,14 @@ async def test_a_run_may_commit_only_the_effects_that_the_approver_saw(plan: Pla
     assert await seen(plan, None, shown) is None
 
 
-def test_a_preview_without_effects_keeps_its_digest() -> None:
+def test_a_preview_without_effects_has_the_digest_of_earlier_versions() -> None:
     """Pending questions and older surfaces depend on the earlier digest."""
     fields = FIELDS[1:]
     assert shown_effects(fields) is None
     assert shown_digest(fields) == preview_digest({"fields": [{"label": "A", "value": "a", "multiline": False}]})
 
 
-def test_the_previews_digest_covers_the_line_about_effects() -> None:
+def test_a_previews_digest_covers_its_statement_about_the_runs_effects() -> None:
     """Both its words and the digest behind them count."""
     others = [
         [PreviewField(EFFECTS_LABEL, "0 rows of t updated", multiline=True, effects=EFFECTS), FIELDS[1]],

@@ -9,7 +9,7 @@ from aileron.model.consent import MAX_CHANGE_CHARACTERS
 from aileron.model.failure import Boundary, Failure, FailureClass
 
 
-def test_a_tool_change_lists_only_the_places_that_differ() -> None:
+def test_a_tool_change_lists_only_the_values_that_differ() -> None:
     """The values 1, true and "1" look alike but are three different values."""
     before = {"description": "Adds.", "inputSchema": {"required": ["a"], "properties": {"a": {"minimum": 1}, "b": {}}}}
     now = {

@@ -21,7 +21,7 @@ RECIPIENT = Recipient()
 
 
 @given(st.binary(max_size=300), st.binary(max_size=100))
-def test_a_sealed_text_opens_for_its_recipient(plaintext: bytes, context: bytes) -> None:
+def test_a_text_sealed_in_a_box_opens_for_its_recipient(plaintext: bytes, context: bytes) -> None:
     """The box is 48 bytes longer than its text, differs each time, and contains nothing of the text."""
     first, second = (seal(RECIPIENT.public, plaintext, context) for _ in range(2))
     assert RECIPIENT.open(first, context) == RECIPIENT.open(second, context) == plaintext
@@ -50,7 +50,7 @@ def test_a_box_does_not_open_for_a_wrong_recipient_context_or_byte(plaintext: by
         RECIPIENT.open(bytes(flipped), b"what asked")
 
 
-def test_a_box_can_be_opened_by_following_the_reference_page_alone() -> None:
+def test_a_program_written_from_the_reference_page_alone_can_open_a_box() -> None:
     """The test follows docs/reference/signed-decisions.md and uses no code of Aileron."""
     private = X25519PrivateKey.generate()
     own = private.public_key().public_bytes_raw()
@@ -65,13 +65,13 @@ LOW_ORDER = ("00" * 32, "01" + "00" * 31, "ecfffffffffffffffffffffffffffffffffff
 
 
 @pytest.mark.parametrize("recipient", ["", "ab", "AB" * 32, "zz" * 32, "ab" * 33, *LOW_ORDER])
-def test_an_invalid_public_key_is_refused(recipient: str) -> None:
+def test_an_invalid_public_key_of_a_box_recipient_is_refused(recipient: str) -> None:
     """The cases are another length, another alphabet, and points that make every shared secret zero (RFC 7748, section 6.1)."""
     with refused(FailureClass.INVALID_REQUEST, "X25519"):
         seal(recipient, b"a preview", b"")
 
 
-def test_a_box_with_a_low_order_point_is_refused() -> None:
+def test_a_box_whose_sender_key_is_a_low_order_point_is_refused() -> None:
     """The sender of such a point would know the key."""
     for point in LOW_ORDER:
         derived = HKDF(
@@ -82,7 +82,7 @@ def test_a_box_with_a_low_order_point_is_refused() -> None:
             RECIPIENT.open(forged, b"")
 
 
-def test_a_text_above_the_size_limit_can_be_neither_sealed_nor_opened() -> None:
+def test_a_text_above_the_size_limit_can_be_neither_sealed_in_a_box_nor_opened() -> None:
     """A text of exactly the limit is accepted."""
     most = bytes(MAX_PLAINTEXT_BYTES)
     sealed = seal(RECIPIENT.public, most, b"")
@@ -93,7 +93,7 @@ def test_a_text_above_the_size_limit_can_be_neither_sealed_nor_opened() -> None:
         RECIPIENT.open(sealed + b"\0", b"")
 
 
-def test_a_recipient_cannot_be_pickled_copied_or_printed() -> None:
+def test_a_box_recipient_object_cannot_be_pickled_or_copied_and_prints_no_private_key() -> None:
     """The repr is the start of the public key, which everyone may know."""
     assert repr(RECIPIENT) == f"<recipient {RECIPIENT.public[:16]}>"
     for escape in (pickle.dumps, copy.copy, copy.deepcopy):

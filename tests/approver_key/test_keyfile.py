@@ -51,7 +51,7 @@ def test_a_wrong_passphrase_does_not_open_the_key_file(path: Path) -> None:
     open_key(path, Secret(PASSPHRASE)).wipe()
 
 
-def test_the_key_file_can_be_opened_by_following_the_reference_page_alone(path: Path, key: ApproverKey) -> None:
+def test_a_program_written_from_the_reference_page_alone_can_open_the_key_file(path: Path, key: ApproverKey) -> None:
     """A reader written from docs/reference/signed-decisions.md gets the same key."""
     file = json.loads(path.read_bytes())
     private = page_reader.private_key(file, PASSPHRASE)
@@ -60,7 +60,9 @@ def test_the_key_file_can_be_opened_by_following_the_reference_page_alone(path: 
     assert page_reader.canonical(file) + b"\n" == path.read_bytes()
 
 
-def test_the_file_is_private_and_contains_no_plain_key(path: Path, tmp_path: Path) -> None:
+def test_the_key_file_is_private_and_contains_neither_the_plain_key_nor_its_passphrase(
+    path: Path, tmp_path: Path
+) -> None:
     """The file is 0600 in a new 0700 directory, whatever the umask is; neither passphrase nor seed is in it."""
     before = os.umask(0)
     try:
@@ -88,7 +90,7 @@ def test_an_existing_key_file_is_replaced_only_on_request(path: Path) -> None:
 
 
 @pytest.mark.parametrize("length", [0, 7, 1025])
-def test_a_passphrase_of_an_unsuitable_length_is_refused(tmp_path: Path, length: int) -> None:
+def test_an_approver_passphrase_of_an_unsuitable_length_is_refused(tmp_path: Path, length: int) -> None:
     """Seven bytes can be guessed, and more than 1024 were not typed. Nothing is written. Eight are enough."""
     with refused(FailureClass.BAD_INPUT, f"{length} bytes"):
         create(tmp_path / "approver.json", Secret(b"x" * length))
@@ -115,7 +117,7 @@ def test_a_key_file_that_is_not_private_is_refused_with_the_fix(path: Path) -> N
         public_of(path)
 
 
-def test_a_key_cannot_be_pickled_copied_or_printed(key: ApproverKey) -> None:
+def test_an_approvers_key_cannot_be_pickled_copied_or_printed(key: ApproverKey) -> None:
     """The repr of a key is its public name, and only 256 bits make a key."""
     assert repr(key) == f"<approver key {key.key_id}>"
     for escape in (pickle.dumps, copy.copy, copy.deepcopy):
@@ -125,7 +127,7 @@ def test_a_key_cannot_be_pickled_copied_or_printed(key: ApproverKey) -> None:
         ApproverKey(bytearray(16))
 
 
-def test_a_wiped_key_signs_nothing(path: Path) -> None:
+def test_a_wiped_approvers_key_cannot_sign(path: Path) -> None:
     """The seed is overwritten in place at the end of its block, and a signature by a key of zeros is impossible."""
     with open_key(path, Secret(PASSPHRASE)) as opened:
         room = opened._seed
@@ -206,7 +208,7 @@ def test_an_invalid_key_file_is_refused_before_the_slow_key_derivation(path: Pat
             attempt()
 
 
-def test_a_key_file_whose_public_key_does_not_match_is_refused(path: Path, key: ApproverKey) -> None:
+def test_a_key_file_whose_public_key_does_not_match_its_sealed_key_is_refused(path: Path, key: ApproverKey) -> None:
     """Anyone who knows the passphrase can seal another key; the public half is computed and not believed."""
     file = page_reader.resealed(json.loads(path.read_bytes()), PASSPHRASE, bytes(range(32)))
     path.write_bytes(page_reader.canonical(file) + b"\n")
@@ -223,7 +225,9 @@ def test_a_key_file_of_a_later_format_is_refused_with_a_hint_to_upgrade(path: Pa
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_a_key_file_has_exactly_one_encoding(path: Path, made: tuple[bytes, ApproverKey], data: st.DataObject) -> None:
+def test_a_key_file_in_any_but_the_canonical_encoding_is_refused(
+    path: Path, made: tuple[bytes, ApproverKey], data: st.DataObject
+) -> None:
     """Changed bytes are refused, or are exactly the canonical form of what they say."""
     raw = bytearray(made[0])
     for _ in range(data.draw(st.integers(1, 3))):
@@ -252,7 +256,7 @@ def test_a_truncated_or_too_large_key_file_is_refused(path: Path, made: tuple[by
         public_of(path)
 
 
-def test_a_staged_key_replaces_the_old_one_only_when_put_in_place(path: Path) -> None:
+def test_a_staged_key_file_leaves_the_old_key_file_complete_until_it_is_put_in_place(path: Path) -> None:
     """The old file is complete until then. A staged key that is not needed is removed."""
     old, staged = path.read_bytes(), keyfile.staged(path)
     new = create(staged, Secret(PASSPHRASE), replace=True)

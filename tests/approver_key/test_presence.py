@@ -40,7 +40,7 @@ def stopped(process: psutil.Process) -> Callable[[], bool]:
 # A process of its own
 
 
-def test_the_code_after_the_isolation_runs_once_in_a_protected_child_process() -> None:
+def test_code_after_the_process_isolation_runs_once_in_a_protected_child_process() -> None:
     """The process is a child of the command, not dumpable, without a core file; code after the isolation runs once, and
     output is printed once.
     """
@@ -97,14 +97,14 @@ def test_a_passphrase_is_read_without_echo_and_the_terminal_is_restored() -> Non
     assert program.shown == f"{QUESTION}\r\n"
 
 
-def test_a_passphrase_can_have_any_bytes() -> None:
+def test_a_typed_passphrase_can_contain_any_bytes() -> None:
     """Blanks and other alphabets are kept as they are."""
     with Program("asks") as program:
         started(program).type("  nine\tof swörds  \n")
         assert program.heard("typed")["typed"] == "  nine\tof swörds  "
 
 
-def test_a_new_passphrase_is_asked_for_until_two_entries_match() -> None:
+def test_a_new_passphrase_is_asked_for_until_it_is_typed_twice_alike() -> None:
     """An empty line is not accepted."""
     with Program("asks_twice") as program:
         started(program).type("\n")
@@ -143,7 +143,7 @@ def _echoed(program: Program) -> bool:
     [("\x04", "no answer to 'Passphrase'"), (("x" * 90 + "\x04") * 50, "more than 4096 bytes")],
     ids=["the end of input", "a book"],
 )
-def test_end_of_input_and_an_overlong_line_are_refused(typed: str, words: str) -> None:
+def test_end_of_input_and_an_overlong_line_are_refused_as_a_passphrase(typed: str, words: str) -> None:
     """The terminal is restored after Ctrl-D, and after a line longer than any passphrase."""
     with Program("asks") as program:
         before = program.settings()
@@ -174,7 +174,9 @@ def test_the_passphrase_prompt_works_at_a_terminal_in_raw_mode() -> None:
 @pytest.mark.parametrize(
     ("key", "how", "code"), [("\x03", "KeyboardInterrupt", -signal.SIGINT), ("\x1c", None, -signal.SIGQUIT)]
 )
-def test_an_interrupt_restores_the_terminal_and_discards_half_typed_input(key: str, how: str | None, code: int) -> None:
+def test_an_interrupt_at_the_passphrase_prompt_restores_the_terminal_and_discards_input(
+    key: str, how: str | None, code: int
+) -> None:
     """Half a passphrase must not become the input of another program. Ctrl-C and the quit key are tried."""
     with Program("asks") as program:
         before = program.settings()
@@ -186,7 +188,7 @@ def test_an_interrupt_restores_the_terminal_and_discards_half_typed_input(key: s
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
-def test_the_terminal_is_restored_however_the_asking_process_ends(number: signal.Signals) -> None:
+def test_the_terminal_is_restored_however_the_process_with_the_passphrase_prompt_ends(number: signal.Signals) -> None:
     """Either the process restores it or the one that waits for it; half-typed input is discarded."""
     with Program("asks") as program:
         before = program.settings()
@@ -196,7 +198,7 @@ def test_the_terminal_is_restored_however_the_asking_process_ends(number: signal
         assert (program.settings(), program.is_held(), program.unread()) == (before, False, b"")
 
 
-def test_killing_the_command_restores_the_terminal() -> None:
+def test_killing_the_prompting_command_restores_the_terminal() -> None:
     """The command gets SIGKILL below a shell, and the child with the prompt still cleans up."""
     with Program("shell") as program:
         before = program.settings()
@@ -270,7 +272,7 @@ def test_the_terminal_is_restored_however_the_wait_for_a_touch_ends(how: signal.
         assert (program.settings(), program.is_held(), program.unread()) == (before, False, b"")
 
 
-def test_a_background_process_does_not_prompt() -> None:
+def test_a_background_process_does_not_prompt_for_the_passphrase() -> None:
     """A process that is continued in the background stops again, and leaves the terminal alone until it is in front."""
     with Program("shell") as program:
         started(program).type("\x1a")
@@ -284,7 +286,7 @@ def test_a_background_process_does_not_prompt() -> None:
         assert program.heard("typed")["typed"] == "whole"
 
 
-def test_a_process_stopped_by_sigstop_leaves_the_terminal_with_echo() -> None:
+def test_a_prompting_process_stopped_by_sigstop_leaves_the_terminal_with_echo() -> None:
     """SIGSTOP cannot be caught: the waiting parent restores the terminal and stops too; later the prompt returns."""
     with Program("asks") as program:
         before = program.settings()
@@ -299,7 +301,7 @@ def test_a_process_stopped_by_sigstop_leaves_the_terminal_with_echo() -> None:
         assert program.heard("typed")["typed"] == "whole"
 
 
-def test_a_process_without_a_terminal_does_not_prompt() -> None:
+def test_a_process_without_a_terminal_does_not_prompt_for_the_passphrase() -> None:
     """The process is in a pipe, a daemon or a script; the error says what to do."""
     with Program("asks", has_terminal=False) as program:
         program.heard("begun")
@@ -309,7 +311,7 @@ def test_a_process_without_a_terminal_does_not_prompt() -> None:
     assert "in a terminal of your own" in refused["message"]
 
 
-def test_a_process_whose_memory_others_can_read_does_not_prompt() -> None:
+def test_a_process_whose_memory_can_be_read_does_not_prompt_for_the_passphrase() -> None:
     """A developer who forgets the isolation gets an error before anything is typed."""
     with Program("asks_where_others_can_look") as program:
         refused = program.heard("refused")

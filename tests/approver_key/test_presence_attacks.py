@@ -47,7 +47,7 @@ def family(program: Program) -> list[int]:
     return [command.pid, *(child.pid for child in command.children())]
 
 
-def test_a_memory_file_opened_before_the_prompt_contains_no_passphrase() -> None:
+def test_process_memory_that_an_attacker_opened_before_the_prompt_has_no_passphrase() -> None:
     """The memory is opened while the command can still be read, and searched once the passphrase is there: only the
     child has it.
     """
@@ -80,7 +80,7 @@ def test_every_way_to_read_the_prompting_or_waiting_process_is_refused() -> None
             assert set(refused.values()) <= REFUSED, refused
 
 
-def test_a_traced_command_does_not_prompt() -> None:
+def test_a_command_traced_by_a_debugger_does_not_prompt_for_the_passphrase() -> None:
     """The debugger follows the fork, and is detected. Untraced, the same command prompts."""
     with attacked("asks") as (program, attacker):
         assert attacker.do("trace", program.process.pid) == "ok"
@@ -126,7 +126,7 @@ def test_a_process_that_reads_the_terminal_after_the_prompt_gets_no_passphrase(h
 
 
 @pytest.mark.parametrize("name", ["asks", "asks_without_looking"])
-def test_there_is_no_prompt_at_a_terminal_that_another_process_is_reading(name: str) -> None:
+def test_there_is_no_passphrase_prompt_at_a_terminal_that_another_process_is_reading(name: str) -> None:
     """The process that waits in read(2) first would get the passphrase. The command finds it by its check, or by the
     kernel's order.
     """
@@ -153,7 +153,7 @@ def _wait_in_read(pid: int) -> None:
     wait_until(lambda: states() == ["S", "S"], "it sleeps in the terminal's read", seen=states)
 
 
-def test_there_is_no_prompt_at_a_terminal_that_another_process_uses_exclusively() -> None:
+def test_there_is_no_passphrase_prompt_at_a_terminal_in_exclusive_use_of_another_process() -> None:
     """The other process could be prompting for the passphrase too: the person is sent to a new terminal."""
     with attacked("asks") as (program, attacker):
         assert attacker.do("terminal", f"{program.terminal} keep") == "ok"

@@ -134,7 +134,7 @@ def test_a_security_key_with_only_the_first_pin_protocol_can_sign() -> None:
         check_assertion(desk.passkeys[0], statement, signature)
 
 
-def test_a_signature_covers_only_its_own_digest(desk: Desk) -> None:
+def test_a_security_keys_signature_covers_only_its_own_digest(desk: Desk) -> None:
     """An assertion beside another digest is refused."""
     statement, signature = desk.sign()
 
@@ -143,7 +143,7 @@ def test_a_signature_covers_only_its_own_digest(desk: Desk) -> None:
         check_assertion(desk.passkeys[0], about(statement.key_id, f"sha256:{'2' * 64}"), signature)
 
 
-def test_each_signature_takes_a_touch_but_the_pin_is_typed_once_a_command(desk: Desk) -> None:
+def test_each_signature_takes_a_touch_but_the_pin_is_typed_only_once_per_command(desk: Desk) -> None:
     """The device's PIN token is valid for one assertion, so the command gets a new token for each signature."""
     keys = desk.keys()
     first, second = keys.sign(about), keys.sign(about)
@@ -156,7 +156,7 @@ def test_each_signature_takes_a_touch_but_the_pin_is_typed_once_a_command(desk: 
     assert len(desk.hands.asked) == 2
 
 
-def test_a_fingerprint_replaces_the_pin() -> None:
+def test_a_fingerprint_on_a_security_key_replaces_the_pin() -> None:
     """The person types nothing."""
     with Plugged(SoftKey(has_sensor=True)) as port:
         desk = Desk(port)
@@ -166,7 +166,7 @@ def test_a_fingerprint_replaces_the_pin() -> None:
         assert (desk.hands.asked, desk.hands.told[0]) == ([], "Put your finger on Test Key 5")
 
 
-def test_an_unknown_fingerprint_falls_back_to_the_pin() -> None:
+def test_after_an_unknown_fingerprint_the_security_key_asks_for_the_pin() -> None:
     """A security key that has neither signs nothing."""
     with Plugged(SoftKey(has_sensor=True)) as port:
         desk = Desk(port)
@@ -200,7 +200,7 @@ def test_an_invalid_pin_is_asked_for_three_times_and_costs_no_try(desk: Desk) ->
     assert (desk.key.tries, len(desk.hands.asked)) == (8, 3)
 
 
-def test_three_wrong_pins_block_the_key_until_it_is_unplugged(desk: Desk) -> None:
+def test_three_wrong_pins_block_the_security_key_until_it_is_unplugged(desk: Desk) -> None:
     """The device enforces this; once plugged in again, it signs with the right PIN."""
     desk.hands.typed = ["wrong-1", "wrong-2", "wrong-3"]
     assert desk.why() == "blocked"
@@ -223,7 +223,7 @@ def test_a_low_number_of_pin_tries_is_shown_in_the_prompt(desk: Desk) -> None:
     assert desk.hands.asked == ["PIN of Test Key 5 (2 tries left before it blocks)"]
 
 
-def test_a_key_without_pin_and_fingerprint_signs_nothing() -> None:
+def test_a_security_key_without_pin_and_fingerprint_signs_nothing() -> None:
     """The assertion of such a key would say that the user was not verified."""
     with Plugged(SoftKey(pin=None)) as port:
         desk = Desk(port)
@@ -282,7 +282,7 @@ def test_an_invalid_assertion_is_refused_before_it_is_sent_to_the_daemon(desk: D
     assert desk.sign()
 
 
-def test_a_replayed_assertion_is_refused(desk: Desk) -> None:
+def test_a_security_keys_replayed_assertion_is_refused(desk: Desk) -> None:
     """The key answers the second request with its first assertion."""
     desk.sign()
     desk.key.lie.replays = True
@@ -334,7 +334,9 @@ class Clock:
         return time.monotonic() + self.ahead_s
 
 
-def test_the_request_to_an_untouched_security_key_is_cancelled(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_request_to_a_security_key_that_is_not_touched_in_time_is_cancelled(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The timeout counts from the prompt for the touch, however long it took to get there."""
     clock = Clock()
     monkeypatch.setattr(security_key, "time", clock)
@@ -365,7 +367,7 @@ def test_there_is_no_touch_prompt_for_a_security_key_that_another_program_uses(d
     assert (refused.value.why, desk.hands.told) == ("busy", [])
 
 
-def test_the_pin_is_not_sent_in_clear(desk: Desk) -> None:
+def test_the_pin_is_not_sent_to_the_security_key_in_clear(desk: Desk) -> None:
     """The error also contains nothing that was typed."""
     desk.sign()
     assert PIN.encode() not in desk.port.sent

@@ -59,7 +59,7 @@ def seed() -> bytes:
     return bytes.fromhex(found[1])
 
 
-def test_the_reference_page_has_worked_bytes_for_every_kind_of_statement() -> None:
+def test_the_reference_page_has_example_bytes_for_every_kind_of_signed_statement() -> None:
     """Each kind is there once, and its fields are those of the table."""
     assert [line for line, _, _ in WORKED] == list(KINDS)
     for line, kind in KINDS.items():
@@ -69,7 +69,9 @@ def test_the_reference_page_has_worked_bytes_for_every_kind_of_statement() -> No
 
 
 @pytest.mark.parametrize(("line", "fields", "signature"), WORKED, ids=[line for line, _, _ in WORKED])
-def test_the_pages_worked_bytes_are_those_that_the_code_signs(line: str, fields: str, signature: str) -> None:
+def test_the_reference_pages_example_bytes_are_those_that_the_code_signs(
+    line: str, fields: str, signature: str
+) -> None:
     """Our key and any other Ed25519 agree, and the signature is the one on the page."""
     statement = KINDS[line](**json.loads(fields))
     with ApproverKey(bytearray(seed())) as key:
@@ -95,7 +97,7 @@ def _passkey() -> tuple[DecisionStatement, PasskeyKey, Assertion]:
     return DecisionStatement(**json.loads(fields)), passkey, assertion
 
 
-def test_the_pages_worked_bytes_of_a_passkey_verify() -> None:
+def test_the_reference_pages_example_signature_of_a_passkey_verifies() -> None:
     """Our check and plain Ed25519 with the key of the page agree; id and challenge are those of the page."""
     statement, passkey, assertion = _passkey()
     public = Ed25519PrivateKey.from_private_bytes(seed()).public_key()
@@ -107,7 +109,7 @@ def test_the_pages_worked_bytes_of_a_passkey_verify() -> None:
     assert json.loads(assertion.client_data)["challenge"] == challenge_of(statement)
 
 
-def test_the_pages_limits_for_passkeys_are_those_of_the_code() -> None:
+def test_the_reference_pages_limits_for_passkeys_are_those_of_the_code() -> None:
     """The limits are sizes, times, algorithms, and the kinds of consent that a passkey cannot decide."""
     words = " ".join(PAGE.split())
     consents = " ".join((Path(__file__).resolve().parents[2] / "docs/reference/consents.md").read_text().split())
@@ -125,7 +127,7 @@ def test_the_pages_limits_for_passkeys_are_those_of_the_code() -> None:
     assert f"| algorithms | {', '.join(ALGORITHMS.values())} |" in consents
 
 
-def test_the_pages_commands_check_a_passkey_signature(tmp_path: Path) -> None:
+def test_the_reference_pages_commands_verify_a_passkeys_signature(tmp_path: Path) -> None:
     """The commands run as the page has them, after those that make the key's file."""
     if any(shutil.which(tool) is None for tool in ("openssl", "xxd", "base64", "sh")):
         pytest.skip("openssl, xxd or base64 is not installed")
@@ -149,7 +151,7 @@ def test_the_pages_commands_check_a_passkey_signature(tmp_path: Path) -> None:
     assert base64url(hashlib.sha256(statement.signed_bytes()).digest()) == said[0]
 
 
-def test_the_pages_commands_check_a_signature(tmp_path: Path) -> None:
+def test_the_reference_pages_commands_verify_a_signature_of_the_approvers_key(tmp_path: Path) -> None:
     """The commands run as the page has them and print what it says; for another statement they fail."""
     if any(shutil.which(tool) is None for tool in ("openssl", "xxd", "base64", "sh")):
         pytest.skip("openssl, xxd or base64 is not installed")

@@ -123,7 +123,7 @@ def test_no_program_can_type_at_a_terminal_without_other_processes() -> None:
 
 
 @pytest.mark.parametrize(("variable", "program"), _VARIABLES.items())
-def test_a_terminal_multiplexer_is_recognized_by_its_variable(variable: str, program: str) -> None:
+def test_a_terminal_multiplexer_is_recognized_by_its_environment_variable(variable: str, program: str) -> None:
     """The variable alone is enough, even if no multiplexer process is visible."""
     with terminal(_WHO, **{variable: "x"}) as at:
         assert at.until("who:").startswith(
@@ -131,7 +131,7 @@ def test_a_terminal_multiplexer_is_recognized_by_its_variable(variable: str, pro
         )
 
 
-def test_tmux_is_recognized_without_its_variable() -> None:
+def test_tmux_is_recognized_without_its_environment_variable() -> None:
     """The variable is unset, and an ancestor process has the name of tmux."""
     if shutil.which("tmux") is None:
         pytest.skip("no tmux here: apt-get install tmux")
@@ -199,7 +199,7 @@ def test_a_terminal_in_exclusive_use_cannot_be_opened_until_it_is_released() -> 
     assert said == ["ok", errno.errorcode[errno.EBUSY], "ok"]
 
 
-def test_taking_exclusive_use_of_a_pipe_does_nothing() -> None:
+def test_taking_exclusive_use_of_a_pipe_has_no_effect() -> None:
     """A pipe has nothing that could be held."""
     code = "from aileron.approver_key import terminal; terminal.take(); terminal.let_go(); print('in')"
     done = subprocess.run(

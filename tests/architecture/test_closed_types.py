@@ -133,7 +133,7 @@ def test_each_kind_of_consent_has_a_subject() -> None:
 
 
 @pytest.mark.parametrize("subject", SUBJECTS.values(), ids=SUBJECTS.keys())
-def test_each_subject_gets_the_handler_of_its_kind(subject: Subject) -> None:
+def test_each_consent_subject_gets_the_handler_of_its_kind(subject: Subject) -> None:
     """A handler declares the type of subject that it accepts, which must match."""
     handlers = ConsentHandlers(**get_type_hints(ConsentHandlers))
 

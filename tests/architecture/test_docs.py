@@ -124,7 +124,7 @@ def has_entry(name: str, text: str) -> bool:
     return bool(re.search(rf"`\[*{word}[^`\w]*`|`[^`]*\b{word}\b[^`]*`|^\| {word} \|", text, re.MULTILINE))
 
 
-def test_every_name_in_the_code_has_an_entry_on_its_page() -> None:
+def test_every_name_of_a_documented_kind_has_an_entry_on_its_page() -> None:
     """NAMED lists the names of each kind, such as frames and events, and the page that must have them."""
     missing = [f"{file}: {name}" for _, file, names in NAMED for name in names if not has_entry(name, page(file))]
 
@@ -202,7 +202,7 @@ def test_the_page_lists_exactly_the_settings_of_the_code() -> None:
     assert [bare(row[0]) for row in table(page("configuration.md"), "The file")] == list(SETTINGS) == fields
 
 
-def test_the_page_lists_exactly_the_paths_of_the_home() -> None:
+def test_the_page_lists_exactly_the_paths_in_ailerons_home() -> None:
     """The page and the properties of `Home` name the same paths."""
     home = Home(Path("/home/you/.aileron"))
     used = {
@@ -373,7 +373,7 @@ def test_no_link_is_dead() -> None:
     assert [link for path in pages() for link in dead_links(path)] == []
 
 
-def test_every_page_can_be_reached() -> None:
+def test_every_page_can_be_reached_by_links() -> None:
     """Readers do not find a page without a link to it. A link to a folder reaches the pages directly in it."""
     reached: set[Path] = set()
     for path in pages():
@@ -387,7 +387,7 @@ def test_every_page_can_be_reached() -> None:
     ]
 
 
-def test_the_glossary_is_in_order() -> None:
+def test_the_glossary_is_in_alphabetical_order_without_duplicates() -> None:
     """Each word is there once, in alphabetical order."""
     words = [row[0].lower() for row in table(page("glossary.md"), "Glossary")]
 
@@ -402,7 +402,7 @@ def decisions() -> list[Path]:
     return sorted(path for path in (DOCS / "adr").glob("*.md") if path.name != "README.md")
 
 
-def test_decisions_are_numbered_without_gaps() -> None:
+def test_decision_records_are_numbered_without_gaps_and_listed() -> None:
     """Each number occurs once, the heading has the same number, and each decision is listed once, below one topic. The list names
     those that were merged into another.
     """
@@ -427,7 +427,7 @@ PARTS = (
 )
 
 
-def test_a_decision_has_its_parts() -> None:
+def test_every_decision_record_has_the_required_sections() -> None:
     """The parts are status, question, drivers, options weighed both ways, outcome, and what would reopen it."""
     missing = [
         f"{path.name}: {part}"
@@ -447,7 +447,7 @@ def dependencies() -> list[str]:
     return sorted(names - {project["name"]})
 
 
-def test_every_dependency_has_its_reason() -> None:
+def test_every_dependency_has_a_documented_reason() -> None:
     """The decision on dependencies has a row for each, and no row for another package."""
     text = (DOCS / "adr" / "0011-dependencies.md").read_text(encoding="utf-8")
 

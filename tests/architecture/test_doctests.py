@@ -43,7 +43,7 @@ def test_every_docstring_example_gives_the_output_it_shows(name: str) -> None:
     assert failures_of(found) == ""
 
 
-def test_a_wrong_example_is_found() -> None:
+def test_the_check_of_docstring_examples_finds_a_wrong_example() -> None:
     """This is the control: the check can fail, and it finds modules with examples."""
     wrong = doctest.DocTestParser().get_doctest(">>> 1 + 1\n3\n", {}, "wrong", None, None)
 

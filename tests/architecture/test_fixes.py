@@ -99,7 +99,7 @@ def problem(command: str) -> str | None:
     return None
 
 
-def test_each_command_that_a_message_names_can_be_typed() -> None:
+def test_each_command_named_in_an_error_message_can_be_parsed() -> None:
     """The command is parsed as it stands, with a word for each placeholder. The control: invalid commands are found."""
     for good in ("aileron connector install github://a/b@1.0.0 --replace", "aileron run send to=x --as work"):
         assert problem(good) is None
@@ -119,7 +119,7 @@ def test_each_command_that_a_message_names_can_be_typed() -> None:
     assert wrong == []
 
 
-def test_an_error_whose_reason_names_a_remedy_has_that_remedy_as_its_fix() -> None:
+def test_an_error_whose_reason_suggests_a_remedy_has_that_remedy_as_its_fix() -> None:
     """A person follows the line `fix:` even if the line `why:` suggests something else. A list does not count."""
     wrong, seen = [], 0
     for path in sorted((ROOT / "aileron").rglob("*.py")):

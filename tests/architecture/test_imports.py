@@ -355,7 +355,7 @@ def test_no_module_imports_itself_through_others() -> None:
     assert _cycles({module: _imported_modules(module, path, modules) for module, path in modules.items()}) == []
 
 
-def test_an_import_cycle_is_found_at_the_top_and_in_functions(tmp_path: Path) -> None:
+def test_the_check_finds_an_import_cycle_at_module_level_and_in_functions(tmp_path: Path) -> None:
     """This is the control of the test above. An import only for types makes no cycle."""
     first, second, third = (tmp_path / f"{name}.py" for name in ("first", "second", "third"))
     first.write_text("from aileron.second import x\n")
@@ -371,7 +371,7 @@ def test_an_import_cycle_is_found_at_the_top_and_in_functions(tmp_path: Path) ->
     assert found()[0] == ["aileron.first", "aileron.second", "aileron.third", "aileron.first"]
 
 
-def test_the_table_names_every_package() -> None:
+def test_the_table_of_allowed_imports_names_every_package() -> None:
     """Each new package must list what it may import."""
     unnamed = [module for module, _ in _modules() if module.count(".") >= 1 and _rule(module) in OURS[:1]]
 
@@ -385,7 +385,7 @@ def test_only_the_gate_makes_an_approved_plan() -> None:
     assert makers == ["aileron.approvals.gate"]
 
 
-def test_only_the_spine_calls_the_executor() -> None:
+def test_only_the_carry_out_module_calls_the_executors_execute_method() -> None:
     """Only runs/carry_out.py calls `Executor.execute`."""
     callers = [
         module
@@ -408,7 +408,7 @@ def _speaks_sql(source: str) -> bool:
     return "sqlite3" in source and any(_is_below(name, "sqlite3") for name in _names_of(ast.parse(source)))
 
 
-def test_only_the_ledger_speaks_sql() -> None:
+def test_only_the_ledger_package_imports_sqlite3() -> None:
     """Only aileron/ledger imports sqlite3. The control: that package does import it."""
     speakers = [module for module, path in _modules() if _speaks_sql(path.read_text(encoding="utf-8"))]
 
@@ -416,7 +416,7 @@ def test_only_the_ledger_speaks_sql() -> None:
     assert [module for module in speakers if not _is_below(module, "aileron.ledger")] == []
 
 
-def test_an_import_of_sqlite3_is_found_in_any_form() -> None:
+def test_the_check_finds_an_import_of_sqlite3_in_any_form() -> None:
     """This is the control of the test above. A text that only names the module imports nothing."""
     forms = ["import sqlite3", "import sqlite3 as sql", "from sqlite3 import connect", "import os, sqlite3.dbapi2"]
 
@@ -424,7 +424,7 @@ def test_an_import_of_sqlite3_is_found_in_any_form() -> None:
     assert not _speaks_sql('"""No import sqlite3 here."""\n')
 
 
-def test_background_tasks_get_their_threads_from_one_place() -> None:
+def test_modules_that_run_background_tasks_get_threads_only_from_the_threads_module() -> None:
     """The module aileron.threads raises OSError if no thread can start; anyio's RuntimeError would stop the daemon."""
     rooms = ("executor", "hidden", "ledger", "runs")
     tasks = ("http.mcp", "http.sessions", "decisions.settings", "packages.fetch", "secrets.logins")

@@ -19,7 +19,7 @@ def test_there_are_sixty_seeded_faults_over_all_areas() -> None:
     assert counted == {"promises": 30, "cells": 10, "logins": 10, "importing": 10}
 
 
-def test_each_seeded_fault_still_applies() -> None:
+def test_the_patch_of_each_seeded_fault_still_applies() -> None:
     """A patch that no longer applies proves nothing about the tests."""
     whole = subprocess.run(
         ["git", "apply", "--check", *sorted(map(str, FOLDER.glob("*.patch")))],
@@ -41,7 +41,7 @@ def _is_product(path: str) -> bool:
     return path.startswith(("aileron/", "sandbox/", "connectors/")) and "tests" not in Path(path).parts
 
 
-def test_each_fault_is_small_and_changes_the_product() -> None:
+def test_each_seeded_fault_is_small_and_changes_only_the_product() -> None:
     """The limit is six lines removed or added, all in files of the product: a patch that changes a test too proves nothing."""
     for fault in faults():
         changed = _changed(FOLDER / f"{fault.id}.patch")
@@ -50,7 +50,7 @@ def test_each_fault_is_small_and_changes_the_product() -> None:
         assert [path for *_, path in changed if not _is_product(path)] == [], fault.id
 
 
-def test_the_tests_that_catch_a_fault_exist() -> None:
+def test_the_tests_that_catch_a_seeded_fault_exist() -> None:
     """Each is defined in the file that its id names."""
     for fault in faults():
         for test in fault.caught_by:

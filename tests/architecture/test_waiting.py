@@ -47,14 +47,14 @@ SLEEPS: Final = {
 """Calls that sleep, by file, with the reason. A file is added only for a reason of these kinds, and each number may only fall."""
 
 
-def test_a_wait_returns_the_first_true_value() -> None:
+def test_wait_until_returns_the_first_true_value() -> None:
     """Falsy values such as 0, None and an empty text do not end the wait."""
     looks = iter([0, None, "", "here"])
 
     assert wait_until(lambda: next(looks), "something comes") == "here"
 
 
-def test_a_wait_that_times_out_says_what_it_waited_for_and_saw_last() -> None:
+def test_a_wait_that_times_out_reports_its_condition_and_the_last_value() -> None:
     """The message has the last value, or the text that the test gives in its place."""
     with pytest.raises(Late, match=r"^two are told: not within 0.02 s; seen last: \[\]$"):
         wait_until(list, "two are told", within_s=0.02)
@@ -140,6 +140,6 @@ def test_no_test_sleeps_without_a_listed_reason() -> None:
     assert Counter(allowed) - sleeps == Counter(), "the table has what is gone"
 
 
-def test_each_file_that_needed_a_second_try_exists() -> None:
+def test_each_test_file_listed_for_repeated_runs_exists() -> None:
     """The command `make stress` runs these files, and must not lose one that was renamed."""
     assert [file for file in SECOND_TRIES if not (ROOT / file).is_file()] == []

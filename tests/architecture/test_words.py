@@ -86,7 +86,7 @@ def wrong_option(text: str) -> str | None:
     return f"more than {MAX_OPTION} characters" if len(text) > MAX_OPTION else None
 
 
-def test_a_command_says_what_it_does_in_one_short_imperative_sentence() -> None:
+def test_the_help_of_each_command_is_a_short_imperative_sentence() -> None:
     """`Show a run: its result and all its events.`, and not `What is on record.`"""
     assert wrong_summary("What waits for a person.") is not None
     assert wrong_summary("List bindings") == "no full stop"
@@ -255,7 +255,7 @@ def fragments(*folders: str) -> list[str]:
     ]
 
 
-def test_a_docstring_opens_with_a_sentence() -> None:
+def test_every_docstring_begins_with_a_sentence() -> None:
     """`Return whether the cell can see path.`, and not `Whether it is shown, by this path.`"""
     wrong = ("Whether it is shown.", "What: it is.", "The same, for a page.", "All of it.", "It.", "None.")
     right = ("Return whether the cell can see path.", "All actions of a home.", "The same-origin policy.", "No-op.", "")
@@ -282,7 +282,7 @@ def empty_names(source: str) -> list[int]:
     return [line for name, line in (*variables, *parameters) if name in EMPTY_NAMES]
 
 
-def test_a_name_says_what_the_thing_is() -> None:
+def test_no_source_file_uses_a_variable_name_that_the_style_guide_forbids() -> None:
     """`for approval in pending`, and not `for one in pending`."""
     wrong = ("for one in pending: pass", "[one for one in pending]", "sorted(pending, key=lambda one: one.id)")
     assert [empty_names(source) for source in (*wrong, "for approval in pending: approval.one")] == [[1], [1], [1], []]

@@ -104,7 +104,7 @@ def status(home: DaemonHome, said: bytes) -> int:
 
 
 @pytest.mark.abuse_case("A11")
-def test_no_spelling_of_a_path_reaches_an_operator_route(home: DaemonHome, attack: Attack) -> None:
+def test_no_spelling_of_a_path_on_the_agent_socket_reaches_an_operator_route(home: DaemonHome, attack: Attack) -> None:
     """A path that is encoded, doubled, relative, absolute, sent by another method or named in a field is refused or not found."""
     token = begun_session(home)["token"]
     port = port_of(home)
@@ -158,7 +158,7 @@ def test_a_refused_route_is_recorded_with_its_session(home: DaemonHome, attack: 
 
 
 @pytest.mark.abuse_case("A12")
-def test_a_token_is_accepted_only_in_the_authorization_field(home: DaemonHome, attack: Attack) -> None:
+def test_a_session_token_is_accepted_only_in_the_authorization_field(home: DaemonHome, attack: Attack) -> None:
     """A token in a query, a cookie, two fields or another scheme is refused, and so is an unknown token."""
     token, other = begun_session(home)["token"], begun_session(home)["token"]
     shown = {

@@ -130,7 +130,7 @@ def test_later_messages_on_a_connection_do_not_change_its_session(home: DaemonHo
 
 
 @pytest.mark.abuse_case("A20")
-def test_only_exact_tool_names_and_known_methods_are_accepted(home: DaemonHome, attack: Attack) -> None:
+def test_only_exact_tool_names_and_known_mcp_methods_are_accepted(home: DaemonHome, attack: Attack) -> None:
     """Other spellings and methods are protocol errors, and an action that has a built-in tool's name is not added."""
     with agent(home) as connection:
 

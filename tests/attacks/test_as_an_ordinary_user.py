@@ -14,7 +14,7 @@ from tests.attacks.tally import Attack, Tally
 @pytest.mark.jail
 @pytest.mark.slow
 @pytest.mark.timeout(DEADLINE_S + 60)
-def test_the_attack_suite_passes_as_an_ordinary_user(
+def test_the_attack_tests_pass_when_run_by_an_ordinary_user(
     attack: Attack, other_user: OtherUser | None, note_other: Callable[[Tally], None]
 ) -> None:
     """The run begins beside the first attack, in a copy of the checkout; its counts are in the summary of this run."""

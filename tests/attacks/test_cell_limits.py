@@ -79,7 +79,7 @@ def test_memory_outside_of_process_pages_counts_towards_a_cells_limit(
         attack.control(f"{_LIMIT_MIB // 16} MiB of {kind}", Ended(0, None, None), finish(cell).end)
 
 
-def test_a_cell_may_hold_a_little_memory_of_every_kind(
+def test_a_cell_within_its_limit_can_hold_memory_of_every_kind(
     attack: Attack, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A cell holds all of them at once while a program outside takes more shared memory than the cell may have."""
@@ -110,7 +110,7 @@ def test_a_control_group_also_bounds_tcp_buffers(attack: Attack, folder: Path) -
 
 
 @pytest.mark.abuse_case("CP2")
-def test_a_cell_with_too_many_descriptors_to_check_is_ended(
+def test_a_cell_is_ended_if_its_processes_hold_too_many_descriptors_to_check(
     attack: Attack, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Processes with full descriptor tables would make each check slow, so the cell ends. Two of them are allowed."""
@@ -128,7 +128,7 @@ def test_a_cell_with_too_many_descriptors_to_check_is_ended(
 
 
 @pytest.mark.abuse_case("CP3")
-def test_a_cell_cannot_delay_the_persons_writes_by_a_lease(attack: Attack, folder: Path, tmp_path: Path) -> None:
+def test_a_cell_cannot_delay_the_persons_writes_with_a_file_lease(attack: Attack, folder: Path, tmp_path: Path) -> None:
     """A file lease makes other programs wait before they write. A cell gets none, even on its own files; it can lock
     those. Outside, the same leases are granted.
     """

@@ -36,7 +36,9 @@ def house() -> Iterator[Household]:
 
 
 @pytest.mark.abuse_case("CP1")
-def test_every_attempt_of_a_same_user_agent_fails_in_a_cell(attack: Attack, house: Household) -> None:
+def test_every_attempt_of_a_same_user_agent_to_act_as_the_person_fails_in_a_cell(
+    attack: Attack, house: Household
+) -> None:
     """The attempts are those that docs/explanation/consent.md lists; without a cell the same program succeeds."""
     inside = house.launch()
     marked = house.marked

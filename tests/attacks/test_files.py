@@ -39,7 +39,9 @@ def test_files_with_the_persons_secrets_do_not_exist_in_a_jail(attack: Attack, j
 
 
 @pytest.mark.abuse_case("F1")
-def test_no_reachable_file_contains_a_planted_word(attack: Attack, jail: Jail, tmp_path: Path) -> None:
+def test_no_file_that_a_jail_can_read_contains_a_word_planted_in_the_users_files(
+    attack: Attack, jail: Jail, tmp_path: Path
+) -> None:
     """The probe reads the whole visible tree. The word is in a file of the user's and, as a control, in the probe."""
     (tmp_path / "canary").write_text("canary-71c0a9e3", encoding="utf-8")
 

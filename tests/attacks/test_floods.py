@@ -167,7 +167,7 @@ def test_a_flood_causes_no_work_after_its_connections_have_ended(home: DaemonHom
     ("kind", "answered", "at_once", "per_s"),
     [("refused", "200", PAGES_AT_ONCE, PAGES_PER_S), ("agents", "401", AGENTS_AT_ONCE, AGENTS_PER_S)],
 )
-def test_clients_without_a_session_share_a_budget(
+def test_clients_without_a_session_share_one_budget_of_requests(
     home: DaemonHome, attack: Attack, kind: str, answered: str, at_once: float, per_s: float
 ) -> None:
     """The ingress process passes on only what the daemon can answer; clients with a token are always served."""
@@ -185,7 +185,7 @@ def test_clients_without_a_session_share_a_budget(
 
 
 @pytest.mark.abuse_case("A28")
-def test_the_oldest_silent_connection_is_closed_to_make_room(home: DaemonHome, attack: Attack) -> None:
+def test_the_oldest_connection_without_a_request_is_closed_to_make_room(home: DaemonHome, attack: Attack) -> None:
     """A silent connection has sent no request yet. A client that sends one at once is served."""
     port = port_of(home)
     with contextlib.ExitStack() as stack:
@@ -198,7 +198,9 @@ def test_the_oldest_silent_connection_is_closed_to_make_room(home: DaemonHome, a
 
 
 @pytest.mark.abuse_case("A32")
-def test_slow_clients_without_a_session_give_way_to_ones_with_a_session(home: DaemonHome, attack: Attack) -> None:
+def test_clients_with_a_session_are_served_while_slow_clients_without_one_hold_all_places(
+    home: DaemonHome, attack: Attack
+) -> None:
     """They hold all places and more of them wait; a client with a session is served, at once and later."""
     port = port_of(home)
     token = f"Authorization: Bearer {home.must('POST', '/v1/sessions', {'agent': 'test', 'folder': '/'})['token']}"
@@ -239,7 +241,9 @@ def _status_or_none(port: int, path: str, *fields: str) -> int | None:
 
 
 @pytest.mark.abuse_case("A29")
-def test_ingress_holds_no_privileges_and_no_files_of_the_home(home: DaemonHome, attack: Attack) -> None:
+def test_the_ingress_process_has_no_privileges_and_no_open_file_of_home_except_the_log(
+    home: DaemonHome, attack: Attack
+) -> None:
     """The process that accepts connections has a lower priority, cannot gain privileges, and has only the log open."""
     daemon, ingress = _processes(home)
     facts = dict(
@@ -267,7 +271,7 @@ def _opened_by(process: psutil.Process) -> list[str]:
 
 
 @pytest.mark.abuse_case("A29")
-def test_a_killed_ingress_is_started_again(home: DaemonHome, attack: Attack) -> None:
+def test_a_killed_ingress_process_is_started_again(home: DaemonHome, attack: Attack) -> None:
     """The next connection starts it on the same port, which no other program could take in between."""
     port = port_of(home)
     daemon, before = _processes(home)
@@ -282,7 +286,7 @@ def test_a_killed_ingress_is_started_again(home: DaemonHome, attack: Attack) -> 
     assert after.pid != before.pid
 
 
-def test_a_request_with_a_refused_upgrade_ends_like_any_other(home: DaemonHome, attack: Attack) -> None:
+def test_a_connection_whose_upgrade_request_is_ignored_closes_when_idle(home: DaemonHome, attack: Attack) -> None:
     """The daemon ignores the requested upgrade, and the connection closes when it is idle."""
     with socket.create_connection(("127.0.0.1", port_of(home)), timeout=DEADLINE_S) as connection:
         connection.sendall(_asked(port_of(home), "/healthz", "Connection: upgrade", "Upgrade: websocket"))
@@ -462,7 +466,7 @@ def test_confined_ingress_cannot_shut_down_a_listener_of_the_daemon(attack: Atta
 
 
 @pytest.mark.abuse_case("A33")
-def test_confined_ingress_can_make_few_system_calls(attack: Attack) -> None:
+def test_system_calls_that_no_server_needs_fail_or_kill_the_confined_ingress_process(attack: Attack) -> None:
     """Each call runs in a process of its own: calls that no server makes kill it, calls that a library may try fail, and
     it can serve.
     """

@@ -194,7 +194,7 @@ HARMLESS: Final = {
 
 @pytest.mark.abuse_case("M7")
 @pytest.mark.parametrize(("source", "expected"), HARMLESS.values(), ids=HARMLESS)
-def test_an_odd_but_legal_stream_is_accepted_unchanged(
+def test_an_unusual_but_valid_stream_of_frames_is_accepted_unchanged(
     attack: Attack, hostile: HostileHome, source: str, expected: object
 ) -> None:
     """The daemon is no stricter than the protocol's page, and never takes printed bytes for a frame. A second result is
@@ -219,7 +219,7 @@ def test_an_odd_but_legal_stream_is_accepted_unchanged(
         ('{"step": "another", "status": 1 << 63}', ("external_api_error", {"status": 1 << 63})),
     ],
 )  # fmt: skip
-def test_odd_details_of_a_failure_cause_no_internal_error(
+def test_invalid_details_of_a_failure_cause_no_internal_error(
     attack: Attack, hostile: HostileHome, details: str, expected: tuple[str, dict[str, object]]
 ) -> None:
     """Invalid details, such as a text as status, make the failure the connector's own and never `internal_error`."""
@@ -250,7 +250,7 @@ def test_a_connector_cannot_claim_the_daemons_failure_classes(attack: Attack, ho
 
 
 @pytest.mark.abuse_case("M6")
-def test_250_requests_with_32_at_a_time_get_their_own_responses(
+def test_each_of_250_requests_32_at_a_time_gets_its_own_response(
     attack: Attack, hostile: HostileHome, upstream: CountingServer
 ) -> None:
     """Each id gets the response for its own path, in any order and with any cancellations; the 257th request is one too many."""
@@ -320,7 +320,7 @@ STREAM_FLOODS: Final = {
 
 @pytest.mark.abuse_case("R3")
 @pytest.mark.slow
-def test_floods_of_every_kind_end_by_a_limit_while_others_run(
+def test_connectors_that_send_endless_frames_are_ended_by_a_limit_and_honest_runs_finish(
     attack: Attack, hostile: HostileHome, upstream: CountingServer
 ) -> None:
     """Each endless connector ends with the name of a limit. Honest runs finish meanwhile, so no connector can block the
@@ -362,7 +362,9 @@ def test_a_connectors_log_is_truncated_with_a_mark(attack: Attack, hostile: Host
 
 
 @pytest.mark.abuse_case("M8")
-def test_the_daemon_has_not_grown_during_the_attacks(attack: Attack, hostile: HostileHome, memory: Memory) -> None:
+def test_the_daemons_memory_does_not_grow_during_the_attacks(
+    attack: Attack, hostile: HostileHome, memory: Memory
+) -> None:
     """The test compares the highest resident size during all tests above with the size at first; the daemon still works."""
     grown_mib = (memory.highest - memory.first) >> 20
     attack.denied("growing beyond some frames' worth, in MiB", frozenset(range(GROWTH_BYTES >> 20)), grown_mib)

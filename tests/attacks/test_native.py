@@ -46,7 +46,7 @@ def test_only_the_socket_pair_of_event_loops_can_be_made(attack: Attack, native:
 
 
 @pytest.mark.abuse_case("J14")
-def test_flags_that_no_library_uses_are_refused(attack: Attack, native: Native) -> None:
+def test_flags_of_allowed_system_calls_that_no_library_uses_are_refused(attack: Attack, native: Native) -> None:
     """The calls are allowed, but not with flags such as MSG_OOB, growing memory or system-wide barriers. The flags that
     libraries use work, and all flags work outside a jail.
     """
@@ -61,7 +61,7 @@ def test_flags_that_no_library_uses_are_refused(attack: Attack, native: Native) 
 
 @pytest.mark.abuse_case("J2", "J3", "J4", "J6")
 @pytest.mark.parametrize("what", [*ENDS, *OTHER_ABIS])
-def test_a_call_that_no_honest_program_makes_ends_the_program(attack: Attack, native: Native, what: str) -> None:
+def test_a_system_call_that_no_honest_program_makes_ends_the_program(attack: Attack, native: Native, what: str) -> None:
     """SIGSYS ends it, whether the call is made by number, by int 0x80 or through x32. A program without such a call
     exits normally.
     """
@@ -133,7 +133,7 @@ WAYS = {
 
 @pytest.mark.abuse_case("N1")
 @pytest.mark.parametrize("how", WAYS)
-def test_no_way_of_sending_data_reaches_a_listener(attack: Attack, native: Native, how: str) -> None:
+def test_no_way_of_sending_data_from_a_jail_reaches_a_listener(attack: Attack, native: Native, how: str) -> None:
     """Listeners for TCP on 127.0.0.1 and ::1, for UDP, and for an abstract name get nothing; the attempt is ended by its
     destination, or refused. Without a jail the same bytes arrive.
     """

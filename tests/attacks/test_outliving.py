@@ -34,7 +34,7 @@ BOMBS = {
 
 @pytest.mark.abuse_case("R1")
 @pytest.mark.parametrize("kind", BOMBS)
-def test_a_resource_bomb_stops_at_its_bound(attack: Attack, jail: Jail, kind: str) -> None:
+def test_a_program_that_exhausts_a_resource_stops_at_its_limit(attack: Attack, jail: Jail, kind: str) -> None:
     """The program allocates one resource until it gets an errno; another child of the template is not affected."""
     with jail.staying("hold", 60) as other:
         count, met = jail.loot("bomb", kind, policy=Policy(scratch_files=64))
@@ -51,7 +51,7 @@ _AND_CONNECT = (
 
 
 @pytest.mark.abuse_case("J15")
-def test_a_result_does_not_hide_a_connection_attempt_made_after_it(attack: Attack) -> None:
+def test_a_connection_attempt_after_the_result_still_makes_the_run_fail(attack: Attack) -> None:
     """A thread that connects after the result makes the run fail with a denial. A result followed by exit succeeds."""
     with hostile_home() as hostile:
         error = hostile.attack(f"result('said'); {_AND_CONNECT}os._exit(0)").body["error"]
@@ -84,7 +84,7 @@ ENDS = {
 
 @pytest.mark.abuse_case("L4", "R2")
 @pytest.mark.slow
-def test_a_connector_that_never_ends_is_ended_by_a_named_limit(attack: Attack) -> None:
+def test_a_connector_that_never_ends_is_ended_by_a_limit_named_in_the_failure(attack: Attack) -> None:
     """Several such connectors run at once with one second each, and honest runs succeed beside them."""
     with hostile_home(timeout_s=1) as hostile, ThreadPoolExecutor(len(ENDS)) as pool:
         under_way = {name: pool.submit(hostile.attack, source) for name, (source, _) in ENDS.items()}
@@ -97,7 +97,7 @@ def test_a_connector_that_never_ends_is_ended_by_a_named_limit(attack: Attack) -
 
 @pytest.mark.abuse_case("R4")
 @pytest.mark.slow
-def test_a_full_queue_refuses_more_runs_as_busy(attack: Attack) -> None:
+def test_runs_beyond_a_full_queue_are_refused_as_busy(attack: Attack) -> None:
     """All 40 runs that one caller may have are under way and stay; many more are each told `busy`, and none of them runs.
     Later there is room again.
 
@@ -119,7 +119,7 @@ def test_a_full_queue_refuses_more_runs_as_busy(attack: Attack) -> None:
 
 @pytest.mark.abuse_case("R5")
 @pytest.mark.slow
-def test_setting_the_clock_does_not_extend_a_deadline(
+def test_setting_the_system_clock_does_not_extend_a_runs_deadline(
     attack: Attack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A hanging run still ends by its limit after the clock was set back a year. After it was set ahead a year, runs
@@ -182,7 +182,7 @@ def _process_with(number: int) -> subprocess.Popen[bytes]:
 
 
 @pytest.mark.abuse_case("R1")
-def test_resources_below_their_bounds_can_be_used(attack: Attack, jail: Jail) -> None:
+def test_a_program_in_a_jail_can_use_resources_below_their_limits(attack: Attack, jail: Jail) -> None:
     """Ten threads, some descriptors and some memory all work in the jail; outside, more of each."""
     attack.control("ten threads", 10, jail.loot("threads", 10))
     attack.control("some memory", 8 << 20, jail.loot("allocate", 8))

@@ -20,7 +20,7 @@ from tests.attacks.tally import Attack, Tally
 @pytest.mark.jail
 @pytest.mark.slow
 @pytest.mark.timeout(DEADLINE_S + 60)
-def test_the_same_user_attacks_pass_as_an_ordinary_user(
+def test_the_tests_of_same_user_attacks_pass_when_run_by_an_ordinary_user(
     attack: Attack, other_user: OtherUser | None, note_other: Callable[[Tally], None]
 ) -> None:
     """They run by themselves, or with the rest of the suite if that runs as well. Each attempt and its outcome is printed

@@ -210,7 +210,7 @@ def test_edited_settings_do_not_take_effect_without_consent(attack: Attack, home
 
 
 @pytest.mark.abuse_case("D23")
-def test_a_standing_grant_allows_only_what_it_says(attack: Attack, home: House) -> None:
+def test_a_standing_grant_admits_only_runs_within_its_constraints(attack: Attack, home: House) -> None:
     """Other arguments, one use more than granted, an edited file, and a revoked grant each ask the person again."""
     said = home.person("grant", "add", "send", "--uses", "2", "--for", "1h", "--prefix", "path=/effect/ok")
     attack.worked("the person grants two uses", 0, said.code)

@@ -138,7 +138,7 @@ def test_keys_pressed_by_another_process_lead_to_the_passphrase_prompt(
         attack.worked("the person presses the same", 1, home.done(question))
 
 
-def test_bytes_written_to_an_earlier_terminal_descriptor_decide_nothing(
+def test_bytes_written_to_a_terminal_opened_before_the_console_decide_nothing(
     attack: Attack, home: House, tmp_path: Path
 ) -> None:
     """A process that opened the terminal early can draw on it, but what it writes does not count as input."""
@@ -181,7 +181,9 @@ def test_keys_sent_to_a_console_in_tmux_lead_to_the_passphrase_prompt(attack: At
     attack.worked("the person, who knows it", 1, home.done(question))
 
 
-def test_keys_sent_while_previews_are_open_can_read_but_not_decide(attack: Attack, home: House) -> None:
+def test_keys_sent_to_a_console_with_open_previews_can_load_previews_but_not_decide(
+    attack: Attack, home: House
+) -> None:
     """The passphrase opened previews: the key kept for them can load another preview, but signs no decision."""
     first, second = (home.asked("previewed", path=f"/effect/open-{name}") for name in ("one", "two"))
     with in_tmux(home, first) as at:
@@ -209,7 +211,7 @@ def test_keys_sent_while_previews_are_open_can_read_but_not_decide(attack: Attac
 
 
 @pytest.mark.abuse_case("D32")
-def test_a_console_does_not_show_another_plan_under_the_same_digest(attack: Attack, home: House) -> None:
+def test_a_console_signs_nothing_if_the_plan_does_not_match_its_digest(attack: Attack, home: House) -> None:
     """A man-in-the-middle socket sends other arguments; the console names the digests that differ and signs nothing."""
     question = home.asked()
 
@@ -263,7 +265,9 @@ def test_a_question_swapped_before_the_decision_is_not_approved(attack: Attack, 
 
 
 @pytest.mark.abuse_case("D34")
-def test_a_key_file_replaced_by_the_attackers_key_decides_nothing(attack: Attack, home: House, tmp_path: Path) -> None:
+def test_an_approver_key_file_replaced_by_the_attackers_decides_nothing(
+    attack: Attack, home: House, tmp_path: Path
+) -> None:
     """The attacker's key even has the same passphrase: the console says that it is not the approver's, and sends
     nothing.
     """

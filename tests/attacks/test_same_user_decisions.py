@@ -205,7 +205,7 @@ def test_the_agent_socket_decides_nothing(attack: Attack, home: House) -> None:
 
 
 @pytest.mark.abuse_case("D6")
-def test_a_terminal_does_not_help_without_the_approvers_passphrase(attack: Attack, home: House) -> None:
+def test_a_terminal_without_the_approvers_passphrase_cannot_decide(attack: Attack, home: House) -> None:
     """`approve --yes` and a denial in a pseudo-terminal fail with guesses, the vault's passphrase, or none."""
     question, since = home.asked(), home.newest()
     guesses = {

@@ -55,7 +55,7 @@ def stopped(home: House) -> Iterator[sqlite3.Connection]:
 
 
 @pytest.mark.abuse_case("D12")
-def test_a_ledger_row_edited_to_approved_runs_nothing(attack: Attack, home: House) -> None:
+def test_a_ledger_row_edited_to_approved_starts_no_run(attack: Attack, home: House) -> None:
     """The edited row has no signature, one copied from another question, or one by the attacker's key."""
     key, used = forged(), home.asked()
     assert home.person("approve", used["approval_id"]).code == 0
@@ -97,7 +97,7 @@ def test_a_ledger_row_edited_to_approved_runs_nothing(attack: Attack, home: Hous
 
 
 @pytest.mark.abuse_case("D12")
-def test_an_inserted_ledger_row_runs_nothing(attack: Attack, home: House) -> None:
+def test_a_row_inserted_into_the_ledger_starts_no_run(attack: Attack, home: House) -> None:
     """The row comes with an approved run, or repeats an old question with its real signature of an hour ago."""
     old, put_in = home.asked(), home.asked()
     with the_persons_key(home.home.path) as key:
@@ -133,7 +133,7 @@ def test_an_inserted_ledger_row_runs_nothing(attack: Attack, home: House) -> Non
 
 
 @pytest.mark.abuse_case("D13")
-def test_a_used_approval_that_is_set_back_does_not_run_again(attack: Attack, home: House) -> None:
+def test_an_approval_that_is_used_and_then_rolled_back_does_not_run_again(attack: Attack, home: House) -> None:
     """The ledger is rolled back to the approval, without any later row: the effect still happens only once."""
     question = home.asked()
     said = home.person("approve", question["approval_id"])
@@ -147,7 +147,7 @@ def test_a_used_approval_that_is_set_back_does_not_run_again(attack: Attack, hom
 
 
 @pytest.mark.abuse_case("D13")
-def test_withdrawn_approvals_and_grants_stay_withdrawn(attack: Attack, home: House) -> None:
+def test_approvals_and_grants_withdrawn_before_a_ledger_rollback_stay_withdrawn(attack: Attack, home: House) -> None:
     """The ledger is rolled back to before a held approval was cancelled, and a standing grant revoked or used up."""
     held = home.asked("hold")
     assert home.person("approve", held["approval_id"], "--wait", "0").code == 0
@@ -172,7 +172,7 @@ def test_withdrawn_approvals_and_grants_stay_withdrawn(attack: Attack, home: Hou
 
 
 @pytest.mark.abuse_case("D12")
-def test_an_approval_does_not_serve_for_another_plan(attack: Attack, home: House) -> None:
+def test_an_approval_moved_to_another_plan_does_not_run(attack: Attack, home: House) -> None:
     """The attacker exchanges plan, digest or both of a held approval, and keeps the person's signature."""
     tries = {"another plan": ("subject",), "another digest": ("digest",), "both": ("subject", "digest")}
     for name, columns in tries.items():
@@ -316,7 +316,7 @@ def test_an_attackers_approver_key_file_decides_nothing(attack: Attack, home: Ho
 
 
 @pytest.mark.abuse_case("D8")
-def test_only_the_person_can_name_the_approver(attack: Attack) -> None:
+def test_an_attacker_cannot_name_or_replace_the_approver(attack: Attack) -> None:
     """The attacker tries to create, repeat and --replace one without the vault's passphrase or the current key."""
     with house(appoint=False) as home:
         wrong = PERSON.but(

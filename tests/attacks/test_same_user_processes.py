@@ -39,7 +39,7 @@ def home() -> Iterator[House]:
 
 
 @pytest.mark.abuse_case("D14")
-def test_the_command_cannot_be_inspected_while_the_key_is_open(attack: Attack, home: House) -> None:
+def test_the_approve_command_cannot_be_inspected_while_it_holds_the_key(attack: Attack, home: House) -> None:
     """The person reads a preview meanwhile; the command and its child processes, one with the key, stay closed."""
     question = home.asked("previewed", path="/effect/key-open")
     seen: dict[int, tuple[dict[str, str], str]] = {}
@@ -62,7 +62,7 @@ def test_the_command_cannot_be_inspected_while_the_key_is_open(attack: Attack, h
 
 
 @pytest.mark.abuse_case("D15")
-def test_memory_opened_before_the_command_hardens_itself_holds_no_key(attack: Attack, home: House) -> None:
+def test_memory_opened_as_the_command_starts_never_shows_the_passphrase_or_key(attack: Attack, home: House) -> None:
     """The attacker opens memory as soon as the process exists and reads it until it ends: it finds neither passphrase nor key.
 
     The control types the passphrase into an ordinary program, where the same search finds it.
@@ -145,7 +145,7 @@ def test_the_terminal_cannot_be_opened_while_the_passphrase_is_typed(attack: Att
 
 
 @pytest.mark.abuse_case("D17")
-def test_the_daemon_cannot_be_inspected(attack: Attack, home: House) -> None:
+def test_the_daemons_process_cannot_be_inspected_by_the_same_user(attack: Attack, home: House) -> None:
     """The daemon has the vault's key, and lent secrets while they are in use."""
     pid = home.home.daemon_pid
     assert pid is not None

@@ -116,7 +116,7 @@ def test_no_route_or_file_contains_a_token(attack: Attack, world: World) -> None
 
 
 @pytest.mark.abuse_case("O4")
-def test_a_connector_of_another_application_does_not_get_the_tokens(
+def test_a_connector_version_with_another_oauth_application_does_not_get_the_tokens(
     attack: Attack, world: World, approver: Approver
 ) -> None:
     """A newer version names another application and is approved as a connector: its binding is suspended, and no token
@@ -139,7 +139,7 @@ def test_a_connector_of_another_application_does_not_get_the_tokens(
 
 
 @pytest.mark.abuse_case("O2")
-def test_the_port_of_a_sign_in_reveals_no_state(attack: Attack, world: World) -> None:
+def test_the_callback_port_of_a_sign_in_reveals_no_state(attack: Attack, world: World) -> None:
     """A callback with a wrong state gets status 400; the port closes when the sign-in is cancelled."""
     begun = world.begin("oauth2/mail/fourth")
     back = urlsplit(parse_qs(urlsplit(begun["authorize_url"]).query)["redirect_uri"][0])

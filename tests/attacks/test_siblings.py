@@ -19,7 +19,7 @@ ATTACH, SEIZE = 16, 0x4206
 
 
 @pytest.mark.abuse_case("L7")
-def test_a_jail_cannot_reach_what_its_sibling_holds(attack: Attack, jail: Jail) -> None:
+def test_a_jail_cannot_reach_the_files_or_kernel_objects_of_another_jail(attack: Attack, jail: Jail) -> None:
     """The attempts are a file of a known name, input flags, signals, limits, namespaces, names, segments, queues,
     watches, leases.
 

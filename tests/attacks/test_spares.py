@@ -36,7 +36,7 @@ def _early(home: DaemonHome) -> list[dict[str, Any]]:
 
 
 @pytest.mark.abuse_case("W1")
-def test_a_spare_cannot_learn_for_whom_it_will_run(attack: Attack, home: DaemonHome) -> None:
+def test_a_spare_cannot_learn_which_run_it_will_get(attack: Attack, home: DaemonHome) -> None:
     """A preloaded jail sees nothing of action, arguments, hosts, run, session, vault or home before its run; afterwards
     it knows its own arguments.
     """
@@ -152,7 +152,9 @@ def test_a_spare_leaves_no_process_behind(attack: Attack, home: DaemonHome, ende
 
 
 @pytest.mark.abuse_case("W4")
-def test_a_changed_file_is_refused_while_a_spare_of_the_old_one_waits(attack: Attack, home: DaemonHome) -> None:
+def test_a_changed_connector_file_is_refused_although_a_spare_with_the_old_bytes_waits(
+    attack: Attack, home: DaemonHome
+) -> None:
     """The stored file changes while its old bytes are loaded in a spare: the next run is refused by the hash instead of
     using the spare. It runs again once the file is restored.
     """

@@ -152,7 +152,9 @@ def _check_that_it_shows(scene: Scene) -> None:
 
 @pytest.mark.abuse_case("E36")
 @pytest.mark.parametrize("action", ["own", "strange"])
-def test_a_stored_credential_is_masked_for_every_connector(attack: Attack, scene: Scene, action: str) -> None:
+def test_a_credential_that_a_service_stored_is_masked_in_every_connectors_responses(
+    attack: Attack, scene: Scene, action: str
+) -> None:
     """The service returns it later, to a request of the same connector without a credential and to another connector's."""
     for scene.service.shows in SHOWN:
         seen = scene.read(action, credential="")

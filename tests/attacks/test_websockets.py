@@ -91,7 +91,7 @@ HANDSHAKES: Final = {
 
 
 @pytest.mark.abuse_case("X2")
-def test_a_handshake_contains_only_checked_fields(
+def test_a_websocket_handshake_contains_only_checked_header_fields(
     attack: Attack, hostile: HostileHome, server: WebSocketServer
 ) -> None:
     """The denial has its reason, and no connection is made; an allowed field and subprotocol arrive."""
@@ -130,7 +130,7 @@ FLOODS: Final = {
 
 @pytest.mark.abuse_case("X3")
 @pytest.mark.slow
-def test_floods_by_websocket_end_by_a_limit_while_others_run(
+def test_connectors_that_flood_by_websocket_are_ended_by_a_limit_and_honest_runs_finish(
     attack: Attack, hostile: HostileHome, server: WebSocketServer
 ) -> None:
     """All run at once: each ends by a limit, and an honest run of another connector succeeds meanwhile."""

@@ -95,7 +95,7 @@ async def test_a_denied_plan_does_not_run_and_the_reason_is_kept(
     assert types(pending.run_id)[2:] == ["approval.decided", "run.finished"]
 
 
-async def test_an_undecided_question_cannot_be_redeemed(audit: Audit, pending: Pending, plan: Plan) -> None:
+async def test_an_approval_that_is_still_pending_cannot_be_redeemed(audit: Audit, pending: Pending, plan: Plan) -> None:
     """A pending question is not an approval."""
     refused = await refusal(audit.redeem(pending.approval_id, plan.digest))
 
@@ -136,7 +136,9 @@ async def test_a_question_cannot_be_decided_after_its_expiry(
     assert types(other.run_id)[2:] == ["approval.decided", "approval.expired", "run.finished"]
 
 
-async def test_due_questions_are_expired_by_the_sweep(audit: Audit, pending: Pending, clock: Any) -> None:
+async def test_the_periodic_sweep_records_overdue_questions_as_expired(
+    audit: Audit, pending: Pending, clock: Any
+) -> None:
     """The periodic sweep expires only overdue questions, and each one once."""
     assert await audit.expire_due() == []
     clock.advance(901)
@@ -145,7 +147,7 @@ async def test_due_questions_are_expired_by_the_sweep(audit: Audit, pending: Pen
     assert await audit.expire_due() == []
 
 
-async def test_a_question_can_be_cancelled_until_its_run_begins(
+async def test_an_approval_can_be_cancelled_until_its_run_begins(
     audit: Audit, pending: Pending, plan: Plan, ledger: Ledger
 ) -> None:
     """A pending question and an approved one that still waits can be cancelled."""
@@ -174,7 +176,7 @@ async def test_an_expired_question_cannot_be_cancelled(audit: Audit, pending: Pe
         assert (await refusal(audit.cancel(pending.approval_id, surface="agent")))[0] is FailureClass.APPROVAL_EXPIRED
 
 
-async def test_an_approved_run_that_can_no_longer_run_is_recorded_as_failed(
+async def test_an_approved_run_that_became_impossible_is_recorded_as_failed(
     audit: Audit, pending: Pending, plan: Plan, ledger: Ledger
 ) -> None:
     """The action was disabled or the connector's bytes changed after the approval, so the run never began."""
@@ -185,7 +187,9 @@ async def test_an_approved_run_that_can_no_longer_run_is_recorded_as_failed(
     assert (as_json(await query.run_state(ledger, pending.run_id, None)))["status"] == "failed"
 
 
-async def test_every_race_of_decisions_has_one_outcome(audit: Audit, plan: Plan, path: Path, types: Types) -> None:
+async def test_concurrent_decisions_about_a_question_have_exactly_one_outcome(
+    audit: Audit, plan: Plan, path: Path, types: Types
+) -> None:
     """Approve, deny, cancel and redeem run at once, in every order: there is one decision, at most one use, and one end."""
     ends: Counter[str] = Counter()
 
@@ -236,7 +240,7 @@ async def test_the_number_of_open_questions_of_a_session_is_bounded(
     await audit.pending(plan, asked, START_S + 900)
 
 
-async def test_a_session_that_asks_without_end_leaves_room_for_others(
+async def test_a_session_that_asks_many_questions_leaves_room_for_other_sessions(
     audit: Audit, plan: Plan, asked: Invocation
 ) -> None:
     """Each session has a share of the open questions. Sessions that one has started share its share, however many they
@@ -252,7 +256,7 @@ async def test_a_session_that_asks_without_end_leaves_room_for_others(
     assert await fill(audit, plan, third) > 0
 
 
-async def test_a_person_can_still_ask_when_agents_have_used_up_their_places(
+async def test_a_person_can_still_ask_when_sessions_have_used_up_their_open_questions(
     audit: Audit, plan: Plan, asked: Invocation
 ) -> None:
     """The sessions' number does not matter; a further one is told that all places are taken, not that its share is."""
@@ -267,7 +271,7 @@ async def test_a_person_can_still_ask_when_agents_have_used_up_their_places(
     assert await fill(audit, plan, msgspec.structs.replace(asked, scope=Scope.OPERATOR)) == MAX_OPEN_RUNS // 8
 
 
-async def test_a_restarted_daemon_counts_open_questions_as_before(
+async def test_a_restarted_daemon_counts_open_questions_for_the_same_parties(
     path: Path, clock: Clock, plan: Plan, asked: Invocation
 ) -> None:
     """The count is by the recorded party: a session with its descendants, a caller without a token, or the person."""
@@ -312,7 +316,7 @@ async def no_place(asking: Awaitable[object]) -> Failure:
     return caught.value.failure
 
 
-async def test_a_missing_question_is_not_found(audit: Audit) -> None:
+async def test_deciding_or_cancelling_an_unknown_question_fails_as_not_found(audit: Audit) -> None:
     """Each verb fails alike, and records nothing."""
     for attempt in (
         audit.frozen("act-x"),

@@ -64,7 +64,7 @@ def aileron(home: DaemonHome) -> Command:
     return Command(home.path)
 
 
-def test_an_export_has_every_row_once_and_can_be_checked_elsewhere(
+def test_an_audit_export_has_every_row_once_and_can_be_verified_by_another_program(
     home: DaemonHome, aileron: Command, tmp_path: Path
 ) -> None:
     """The export has several pages. The program on the reference page computes the head, and finds an altered row."""
@@ -104,7 +104,7 @@ def test_an_export_has_only_the_rows_that_match(aileron: Command) -> None:
     assert aileron("audit", "export", "--run", "run-7", "--until", "1h").out == ""
 
 
-def test_a_table_has_one_line_a_row_and_no_formulas(aileron: Command) -> None:
+def test_an_exported_table_has_one_line_for_each_row_and_no_formulas(aileron: Command) -> None:
     """A spreadsheet must not execute a cell; the test parses the table as one does."""
     said = aileron("audit", "export", "--format", "csv", "--type", "run.refused")
     rows = list(csv.DictReader(io.StringIO(said.out, newline=""), strict=True))
@@ -115,7 +115,7 @@ def test_a_table_has_one_line_a_row_and_no_formulas(aileron: Command) -> None:
     assert json.loads(rows[0]["facts"])["message"] == "\x1b[2J\u202e, a\nb"
 
 
-def test_an_export_on_a_terminal_is_harmless(aileron: Command) -> None:
+def test_an_export_printed_to_a_terminal_has_control_characters_escaped(aileron: Command) -> None:
     """The JSON is the same, with characters that control a terminal escaped."""
     shown = aileron.at_terminal("audit", "export", "--run", "run-7").out
 
@@ -138,7 +138,7 @@ def test_an_unknown_filter_value_is_refused_with_the_nearest_known_one(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_events_during_an_export_are_not_in_it(tmp_path: Path) -> None:
+def test_events_recorded_during_an_export_are_not_in_it(tmp_path: Path) -> None:
     """All pages have one upper bound, the newest row at the beginning."""
     with daemon_home() as made, FakeDaemon(made.path) as fake:
         row = {"record": '{"at_us":0,"seq":1}', "previous": "00", "hash": "11"}
@@ -272,7 +272,7 @@ def test_tail_follow_ends_when_its_reader_closes_the_pipe(home: DaemonHome, aile
         assert process.wait(30) == 0
 
 
-def test_tail_follow_retries_failed_requests(tmp_path: Path) -> None:
+def test_tail_follow_retries_failed_requests_and_continues_after_the_last_event(tmp_path: Path) -> None:
     """The next request continues after the last event that was printed."""
     with daemon_home() as made, FakeDaemon(made.path) as fake:
         busy = (429, {"error": {"class": "busy", "message": "try again", "details": {}}})
@@ -292,7 +292,7 @@ def test_tail_follow_retries_failed_requests(tmp_path: Path) -> None:
         assert [seen.query.get("after") for seen in fake.seen] == [None, "7", "7", "7", "9"]
 
 
-def test_a_terminal_shows_events_under_their_run(aileron: Command) -> None:
+def test_tail_on_a_terminal_groups_events_under_their_run(aileron: Command) -> None:
     """The layout is that of `audit list`, but with the newest event last."""
     shown = aileron.at_terminal("audit", "tail", "-n", "1", "--run", "run-7", NO_COLOR="1").out.splitlines()
 

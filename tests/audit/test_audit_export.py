@@ -47,7 +47,7 @@ def read(text: str) -> list[dict[str, str]]:
 
 @given(st.sampled_from(ATTACKS) | TEXT)
 @example("=cmd|' /C calc'!A0")
-def test_no_cell_of_a_table_is_a_formula(text: str) -> None:
+def test_no_cell_of_an_exported_table_is_a_spreadsheet_formula(text: str) -> None:
     """Each cell starts with no character that a spreadsheet interprets, and contains no invisible one."""
     event = {
         "seq": 1,
@@ -70,7 +70,7 @@ def test_no_cell_of_a_table_is_a_formula(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["plain", "1", "a=b", "it's", "{}", "grüße"])
-def test_harmless_text_is_left_as_it_is(text: str) -> None:
+def test_harmless_text_in_an_exported_table_is_unchanged(text: str) -> None:
     """Only dangerous text is changed."""
     assert harmless(text) == text
 
@@ -125,7 +125,7 @@ def test_an_unfinished_file_does_not_replace_the_old_one(tmp_path: Path, end: ty
     assert list(tmp_path.iterdir()) == [target]
 
 
-def test_only_a_regular_file_is_replaced(tmp_path: Path) -> None:
+def test_an_export_replaces_only_a_regular_file(tmp_path: Path) -> None:
     """Devices, directories and links are refused, because another program may rely on them."""
     (tmp_path / "link").symlink_to("/dev/null")
     for taken in (Path("/dev/null"), tmp_path, tmp_path / "link"):

@@ -73,7 +73,7 @@ def test_an_unknown_name_finds_no_rows(ledger: Ledger, name: str) -> None:
         assert found(ledger, **{name: value}) == []
 
 
-def test_since_is_inclusive_and_until_exclusive(ledger: Ledger) -> None:
+def test_the_since_filter_is_inclusive_and_the_until_filter_exclusive(ledger: Ledger) -> None:
     """Both are exact to the microsecond, together they are a range, and they accept any time zone."""
     second = "2027-01-15T08:00:10"
     at_or_after, before = found(ledger, since=f"{second}Z"), found(ledger, until=f"{second}Z")
@@ -86,7 +86,7 @@ def test_since_is_inclusive_and_until_exclusive(ledger: Ledger) -> None:
     assert found(ledger, since=f"{second}Z", until=f"{second}Z") == []
 
 
-def test_times_and_facts_can_be_combined(ledger: Ledger) -> None:
+def test_filters_on_times_and_on_facts_can_be_combined(ledger: Ledger) -> None:
     """The rows are those of one run in the first ten seconds."""
     rows = found(ledger, until="2027-01-15T08:00:10Z", run="run-1", **{"class": "busy"})
 
@@ -109,7 +109,7 @@ def test_records_can_be_returned_as_their_exact_hashed_text(ledger: Ledger) -> N
     assert records[0].keys() == {"seq", "record", "previous", "hash"}
 
 
-def test_a_page_of_large_records_ends_early_and_all_pages_are_complete(tmp_path: Path) -> None:
+def test_a_page_of_large_records_ends_early_and_no_record_is_lost_between_pages(tmp_path: Path) -> None:
     """A page ends with the record that exceeds eight MiB; the next page continues there, and a run is shown whole."""
     with Ledger.open(tmp_path / "ledger.db", tmp_path, "0.1.0") as ledger:
         large: JSONObject = {"type": "run.requested", "run": "run-1", "args": "x" * (MAX_PAGE_BYTES // 4)}

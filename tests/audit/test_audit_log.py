@@ -89,7 +89,7 @@ async def test_an_ungated_run_is_requested_and_started_in_one_commit(
     assert row_of(ledger, run_id).status is RunStatus.RUNNING
 
 
-async def test_the_first_start_is_recorded_once(
+async def test_the_first_start_of_a_run_is_recorded_only_once(
     audit: Audit, asked: Invocation, types: Callable[..., list[str]]
 ) -> None:
     """The start that `requested` recorded is not repeated; every later one is a row of its own."""
@@ -174,7 +174,7 @@ async def test_a_run_can_end_only_once(
     assert types(run_id) == ["run.requested", "run.started", "run.finished"]
 
 
-async def test_an_unknown_outcome_is_a_state_of_its_own(
+async def test_an_unknown_outcome_is_recorded_as_unknown_and_not_as_failed(
     audit: Audit, plan: Plan, asked: Invocation, ledger: Ledger, facts: Facts
 ) -> None:
     """A run whose daemon was killed, or whose executor cannot tell, is `unknown` and never `failed`."""
@@ -190,7 +190,7 @@ async def test_an_unknown_outcome_is_a_state_of_its_own(
         assert state["error"]["class"] == FailureClass.OUTCOME_UNKNOWN
 
 
-async def test_a_request_that_does_not_resolve_is_recorded_as_one_row(
+async def test_a_request_that_does_not_resolve_to_a_plan_is_recorded_as_one_row(
     audit: Audit, facts: Facts, ledger: Ledger
 ) -> None:
     """The row has class, message and the requested name, but no arguments."""
@@ -211,7 +211,7 @@ async def test_a_request_that_does_not_resolve_is_recorded_as_one_row(
     assert row_of(ledger, audit_id) is None
 
 
-async def test_an_outgoing_request_is_recorded_before_and_after(
+async def test_an_outgoing_request_is_recorded_before_it_is_sent_and_after_it_ended(
     audit: Audit, plan: Plan, asked: Invocation, facts: Facts
 ) -> None:
     """The rows have destination, credential, bytes and time; never a query string, even if a caller passes one."""
@@ -262,7 +262,7 @@ async def test_events_of_a_connector_are_recorded_unchanged(
 
 
 @pytest.mark.parametrize("fields", [{"n": 2**53}, {"n": float("nan")}, {"n": "x" * MAX_DETAILS_BYTES}])
-async def test_an_event_that_a_connector_may_not_record_fails_the_connector(
+async def test_an_invalid_audit_event_from_a_connector_fails_the_run(
     audit: Audit, plan: Plan, asked: Invocation, types: Callable[..., list[str]], fields: dict[str, Any]
 ) -> None:
     """The run fails with the connector's name, and the record is unchanged."""
@@ -285,7 +285,7 @@ async def test_an_event_that_a_connector_may_not_record_fails_the_connector(
         ({"n": float("inf")}, "cannot be written as canonical JSON"),
     ],
 )
-async def test_unrecordable_details_do_not_keep_a_failure_out_of_the_record(
+async def test_a_failure_is_recorded_even_if_its_details_cannot_be_stored(
     audit: Audit, plan: Plan, asked: Invocation, facts: Facts, details: dict[str, Any], reason: str
 ) -> None:
     """Otherwise a connector could hide its failure by adding details that have no canonical form."""
@@ -324,7 +324,7 @@ async def test_a_result_that_cannot_be_stored_is_recorded_as_a_failure(
     assert query.outcome_of(row_of(ledger, run_id)) == recorded
 
 
-async def test_arguments_without_a_canonical_form_stop_the_run_before_it_begins(
+async def test_a_run_whose_arguments_have_no_canonical_form_does_not_begin(
     audit: Audit, plan: Plan, asked: Invocation, types: Callable[..., list[str]]
 ) -> None:
     """The caller gets an error instead of a run, and no event is recorded."""
@@ -336,7 +336,7 @@ async def test_arguments_without_a_canonical_form_stop_the_run_before_it_begins(
     assert types() == ["genesis"]
 
 
-async def test_lifecycle_events_have_a_row_each(audit: Audit, facts: Facts, path: Any) -> None:
+async def test_each_lifecycle_event_is_recorded_as_a_row(audit: Audit, facts: Facts, path: Any) -> None:
     """Events about a secret have only its name."""
     await audit.daemon_started("0.1.0", LAYERS, "sha256:0")
     await audit.note(VaultCreated())
@@ -357,7 +357,7 @@ async def test_lifecycle_events_have_a_row_each(audit: Audit, facts: Facts, path
     ]
 
 
-async def test_recovery_after_a_crash_closes_open_runs_and_runs_nothing(
+async def test_recovery_after_a_crash_closes_interrupted_runs_and_starts_none(
     audit: Audit, plan: Plan, asked: Invocation, ledger: Ledger, types: Callable[..., list[str]], path: Any, clock: Any
 ) -> None:
     """A begun run becomes unknown, an admitted one cancelled, an overdue question expired; a waiting one stays. A
@@ -391,7 +391,9 @@ async def test_recovery_after_a_crash_closes_open_runs_and_runs_nothing(
     assert verify(path).is_whole
 
 
-async def test_the_same_idempotency_key_finds_the_same_run(audit: Audit, plan: Plan, ledger: Ledger) -> None:
+async def test_a_request_with_the_same_idempotency_key_finds_the_existing_run(
+    audit: Audit, plan: Plan, ledger: Ledger
+) -> None:
     """The run is found in any state, but not from another session or with other arguments."""
     asked = an_invocation(idempotency_key="k-1")
     assert await audit.earlier(asked) is None
@@ -408,7 +410,7 @@ async def test_the_same_idempotency_key_finds_the_same_run(audit: Audit, plan: P
         ).failure_class is FailureClass.IDEMPOTENCY_CONFLICT
 
 
-async def test_a_second_run_with_the_same_key_is_not_recorded(
+async def test_a_second_concurrent_request_with_the_same_idempotency_key_records_no_run(
     audit: Audit, plan: Plan, types: Callable[..., list[str]]
 ) -> None:
     """Two requests look the key up at the same time: the second one writes nothing, and is told the first one's run."""
@@ -433,7 +435,7 @@ async def test_an_idempotency_key_whose_run_is_unknown_starts_no_run(audit: Audi
     assert (await refusal(audit.earlier(asked), match=run_id)).failure_class is FailureClass.OUTCOME_UNKNOWN
 
 
-async def test_a_run_with_an_unknown_outcome_is_repeated_only_by_its_id(
+async def test_a_run_with_an_unknown_outcome_is_repeated_only_by_a_request_that_names_its_id(
     audit: Audit, plan: Plan, clock: Clock, facts: Facts, ledger: Ledger
 ) -> None:
     """A repetition must name the newest such run, and works once, for every caller. Other arguments are not affected."""
@@ -509,7 +511,7 @@ async def test_an_invalid_idempotency_key_is_refused(audit: Audit, key: str) -> 
     ).failure_class is FailureClass.INVALID_REQUEST
 
 
-async def test_arguments_that_cannot_be_compared_are_bad_input(audit: Audit) -> None:
+async def test_arguments_without_a_canonical_form_are_refused_with_an_idempotency_key(audit: Audit) -> None:
     """A request with a key is compared with the earlier run by the canonical form of its arguments."""
     assert (
         await refusal(audit.earlier(an_invocation(idempotency_key="k", args={"n": 2**60})), match="canonical")
@@ -529,7 +531,7 @@ async def test_ids_sort_by_time_and_cannot_be_guessed(audit: Audit, plan: Plan, 
     assert all(len(run_id.rsplit("-", 1)[1]) == 20 for run_id in ids)
 
 
-async def test_every_row_is_parsed_as_an_event_of_the_closed_set(
+async def test_every_ledger_row_is_parsed_as_an_event_of_a_known_type(
     audit: Audit, plan: Plan, asked: Invocation, facts: Facts
 ) -> None:
     """The genesis row is among them, which the ledger writes itself."""

@@ -225,7 +225,7 @@ def _of_a_thief(events: list[Facts]) -> list[Facts]:
         (appended({"type": "passkey.removed", "passkey": PHONE.key_id, "reason": "revoked"}), "was not enrolled"),
     ],
 )
-def test_a_passkey_or_decision_that_no_person_signed_is_found(
+def test_verification_finds_a_passkey_or_decision_that_no_person_signed(
     original: Path, tmp_path: Path, forge: Forge, words: str
 ) -> None:
     """Each finding has its reason; the chain itself is intact."""
@@ -256,7 +256,7 @@ def _renamed(event: str) -> Forge:
         ("approval.requested", Reason.PLAN, "is of a different kind than in row"),
     ],
 )
-def test_the_kind_of_a_decision_is_that_of_the_question(
+def test_a_passkeys_decision_is_judged_by_the_kind_of_its_question(
     original: Path, tmp_path: Path, event: str, reason: Reason, words: str
 ) -> None:
     """A passkey may not decide every kind: changing the kind in the row of the decision or question does not help."""
@@ -272,7 +272,7 @@ def _again(events: list[Facts]) -> list[Facts]:
     return [*events, {name: value for name, value in added.items() if name not in ("seq", "at_us")}]
 
 
-def test_one_decision_enrolls_a_passkey_once(original: Path, tmp_path: Path) -> None:
+def test_one_signed_enrollment_enrolls_a_passkey_only_once(original: Path, tmp_path: Path) -> None:
     """Replaying the enrollment's row neither restores a revoked passkey nor enrolls one twice."""
     told_again = forged(original, tmp_path / "ledger.db", _again)
 
@@ -300,7 +300,7 @@ async def test_a_new_approver_invalidates_every_passkey(original: Path, tmp_path
 
 
 @pytest.mark.anyio
-async def test_a_passkey_decides_only_between_enrollment_and_revocation(tmp_path: Path) -> None:
+async def test_a_passkeys_decisions_are_accepted_only_between_its_enrollment_and_revocation(tmp_path: Path) -> None:
     """The ledger refuses its decisions before and after; recording an enrollment or revocation twice adds nothing."""
     path = tmp_path / "ledger.db"
     with Ledger.open(path, path.parent, "0.1.0") as ledger:

@@ -74,7 +74,7 @@ def test_an_invalid_filter_is_an_error(parameters: dict[str, str], words: str) -
     assert caught.value.failure.failure_class is FailureClass.INVALID_REQUEST
 
 
-async def test_events_are_readable_and_newest_first(audit: Audit, ledger: Ledger) -> None:
+async def test_events_are_listed_newest_first_with_readable_times(audit: Audit, ledger: Ledger) -> None:
     """Number, time and type come first; times are text; the hash is there for comparison."""
     await audit.note(VaultCreated())
 

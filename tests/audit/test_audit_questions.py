@@ -68,7 +68,7 @@ def recorded(ledger: Ledger) -> Callable[[str], list[dict[str, Any]]]:
 # Candidates
 
 
-async def test_an_approved_edit_runs_in_place_of_the_original(
+async def test_an_approved_edit_of_a_plan_runs_in_place_of_the_original(
     audit: Audit, pending: Pending, plan: Plan, ledger: Ledger, path: Path
 ) -> None:
     """The edit's plan is loaded and its digest redeemed; the caller is told which arguments ran, and the record says
@@ -96,7 +96,7 @@ async def test_an_approved_edit_runs_in_place_of_the_original(
     assert verify(path).is_whole
 
 
-async def test_the_original_runs_unchanged_if_it_is_approved(
+async def test_the_original_plan_runs_unchanged_if_it_is_approved_despite_an_edit(
     audit: Audit, pending: Pending, plan: Plan, ledger: Ledger
 ) -> None:
     """This is the control: an edit exists, but the person approved the original plan."""
@@ -109,7 +109,7 @@ async def test_the_original_runs_unchanged_if_it_is_approved(
     assert "executed_arguments" not in as_json(await query.run_state(ledger, pending.run_id, "local"))
 
 
-async def test_a_plan_is_decided_together_with_its_preview(
+async def test_the_digest_of_a_decision_covers_the_plan_and_its_preview(
     audit: Audit, pending: Pending, plan: Plan, ledger: Ledger, recorded: Any, path: Path
 ) -> None:
     """The decided digest covers both. Only digests are stored, and either digest redeems the approval, once."""
@@ -148,7 +148,7 @@ async def test_a_failed_preview_is_recorded_and_cannot_be_approved(
     assert (await audit.check_decidable(pending.approval_id)).digests == (plan.digest,)
 
 
-async def test_a_preview_can_be_added_only_to_a_plan_that_can_be_decided(
+async def test_a_preview_can_be_added_only_to_a_plan_or_edit_of_the_question(
     audit: Audit, pending: Pending, plan: Plan
 ) -> None:
     """An edit can have a preview too. A digest that already includes one cannot, and neither can an unknown digest."""
@@ -222,7 +222,7 @@ async def test_nothing_is_added_to_a_decided_or_expired_question(
 # Signatures
 
 
-async def test_a_signed_decision_is_stored_completely(
+async def test_a_decisions_signature_is_stored_with_the_decision_and_verifies(
     audit: Audit, pending: Pending, plan: Plan, ledger: Ledger, recorded: Any, path: Path
 ) -> None:
     """Row, event, frozen decision and response all have the signature, and it verifies."""
@@ -354,7 +354,7 @@ async def test_a_signed_reason_is_stored_unchanged_or_refused(audit: Audit, pend
     assert row.reason == long[:4000]
 
 
-async def test_a_held_approval_can_be_used_after_the_hold(
+async def test_an_approval_held_for_a_time_can_be_used_after_that_time(
     audit: Audit, clock: Clock, ledger: Ledger, recorded: Any, path: Path
 ) -> None:
     """The expiry moves to a minute after the hold; until then the status says how long the hold lasts."""
@@ -380,7 +380,7 @@ async def test_a_held_approval_can_be_used_after_the_hold(
 # What is said before
 
 
-async def test_a_question_to_the_agent_waits_for_its_answer_and_wakes_a_poller(
+async def test_a_question_to_the_agent_stays_open_until_the_agent_answers(
     audit: Audit, pending: Pending, ledger: Ledger, recorded: Any, path: Path
 ) -> None:
     """Only one question is open at a time. The person sees the answer; the agent then no longer sees the question."""
@@ -413,7 +413,7 @@ async def test_a_question_to_the_agent_waits_for_its_answer_and_wakes_a_poller(
     assert verify(path).is_whole
 
 
-async def test_the_questions_and_answers_of_a_conversation_are_bounded(audit: Audit, pending: Pending) -> None:
+async def test_the_number_and_length_of_questions_to_the_agent_are_bounded(audit: Audit, pending: Pending) -> None:
     """A text is neither empty nor too long, and the number of rounds is limited."""
     name = pending.approval_id
     for text in ("", " \n", "x" * 4001, "\ud800"):
@@ -429,7 +429,7 @@ async def test_the_questions_and_answers_of_a_conversation_are_bounded(audit: Au
 # Consents
 
 
-async def test_a_consent_is_asked_for_once_and_used_once(
+async def test_a_consent_to_one_change_is_requested_once_and_used_once(
     audit: Audit, ledger: Ledger, recorded: Any, path: Path, clock: Clock
 ) -> None:
     """Each subject has at most one open question, and its approval is used once; other subjects are separate."""
@@ -464,7 +464,9 @@ async def test_a_consent_is_asked_for_once_and_used_once(
     assert verify(path).is_whole
 
 
-async def test_runs_and_consents_do_not_starve_each_other(audit: Audit, ledger: Ledger, plan: Plan) -> None:
+async def test_the_maximum_number_of_open_consents_leaves_room_for_a_question_about_a_run(
+    audit: Audit, ledger: Ledger, plan: Plan
+) -> None:
     """The maximum number of open consents leaves room for a run; a decided consent makes room for another."""
     for number in range(MAX_OPEN_CONSENTS):
         await audit.ask(f"n{number}", a_grant(), expires_at=LATER_S)
@@ -513,7 +515,9 @@ async def test_the_signed_digest_of_each_kind_of_consent_stays_the_same(audit: A
     assert verify(path).is_whole
 
 
-async def test_a_consent_of_another_version_keeps_its_stored_digest(audit: Audit, ledger: Ledger, path: Path) -> None:
+async def test_a_consent_recorded_by_another_version_keeps_its_stored_digest(
+    audit: Audit, ledger: Ledger, path: Path
+) -> None:
     """Fields that its version did not have are read as absent; a consent of an unknown kind is skipped."""
     old = msgspec.to_builtins(SUBJECTS["connector"])
     for name in ("publisher", "group", "for_action"):
@@ -548,7 +552,7 @@ async def test_a_consent_of_another_version_keeps_its_stored_digest(audit: Audit
 # Grants
 
 
-async def test_a_grant_lets_through_as_many_concurrent_runs_as_it_has_uses(
+async def test_a_standing_grant_admits_only_as_many_concurrent_runs_as_it_has_uses(
     audit: Audit, plan: Plan, recorded: Any, path: Path, ledger: Ledger
 ) -> None:
     """A caller that comes too late writes no row."""
@@ -636,7 +640,9 @@ async def test_refused_callers_are_recorded_once_a_minute_with_a_count(
     assert len(told) <= 2 * MAX_GROUPS
 
 
-async def test_hosts_invented_by_one_cell_are_never_counted_for_another(audit: Audit, recorded: Any) -> None:
+async def test_host_names_invented_by_one_cell_are_never_counted_for_another_session(
+    audit: Audit, recorded: Any
+) -> None:
     """Each session has its own counters, even if one requests more names than are counted separately."""
     for number in range(4 * MAX_GROUPS):
         if number == MAX_GROUPS:  # all that are counted apart are taken by now

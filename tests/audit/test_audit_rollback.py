@@ -97,7 +97,7 @@ async def test_a_vault_with_another_persons_key_is_not_accepted_as_newer(audit: 
     assert await rolled_back(ledger, named(successor, by=signer)) is None
 
 
-async def test_a_long_record_is_read_to_its_end(audit: Audit, ledger: Ledger) -> None:
+async def test_a_ledger_of_more_than_one_page_is_read_to_its_end(audit: Audit, ledger: Ledger) -> None:
     """The ledger has more rows than one page of a query."""
     signer = Signer()
     await signer.appoint(audit)
@@ -117,7 +117,9 @@ async def test_a_long_record_is_read_to_its_end(audit: Audit, ledger: Ledger) ->
         {"type": "approver.set", "key_id": "ed25519:00"},
     ],
 )
-async def test_an_incomplete_row_of_the_ledger_is_an_error(audit: Audit, ledger: Ledger, facts: dict[str, str]) -> None:
+async def test_an_incomplete_ledger_row_is_an_error_when_checking_the_vaults_age(
+    audit: Audit, ledger: Ledger, facts: dict[str, str]
+) -> None:
     """The row might be the one that reveals it; without that row the same vault is accepted."""
     signer = Signer()
     await signer.appoint(audit)

@@ -124,7 +124,7 @@ def test_signed_decisions_are_counted_and_the_report_says_what_they_prove(origin
     assert not any("the last signed head" in words for words in known.cannot_prove), "one kept outside is newer"
 
 
-def test_the_command_reports_signed_decisions(original: Path, tmp_path: Path) -> None:
+def test_the_verify_command_reports_signed_decisions(original: Path, tmp_path: Path) -> None:
     """The command works on a copy and without a daemon, in words and as JSON, and says what is wrong with a forged ledger."""
     aileron = Command(tmp_path / "home")
     said = aileron("audit", "verify", "--file", str(original))
@@ -140,7 +140,7 @@ def test_the_command_reports_signed_decisions(original: Path, tmp_path: Path) ->
     assert "not signed" in wrong.err
 
 
-def test_a_chain_recomputed_from_the_same_events_is_the_same(original: Path, tmp_path: Path) -> None:
+def test_a_hash_chain_recomputed_from_the_same_events_is_the_same(original: Path, tmp_path: Path) -> None:
     """This is the positive control of all that follows: each finding below is due to its forgery."""
     report = forged(original, tmp_path / "ledger.db", lambda events: events)
 
@@ -267,14 +267,16 @@ def test_a_malformed_event_is_judged_by_the_facts_it_has(
         changed(2, head="12"),
     ],
 )
-def test_a_decision_that_its_key_did_not_sign_is_found(original: Path, tmp_path: Path, forge: Forge) -> None:
+def test_verification_finds_a_decision_that_was_not_signed_by_its_key(
+    original: Path, tmp_path: Path, forge: Forge
+) -> None:
     """The signature is missing, altered, from another question, or by a key that was not the approver's then."""
     report = forged(original, tmp_path / "ledger.db", forge)
 
     assert reason_of(report) is Reason.SIGNATURE
 
 
-def test_a_signature_covers_the_decision_itself(original: Path, tmp_path: Path) -> None:
+def test_verification_finds_a_signed_denial_turned_into_an_approval(original: Path, tmp_path: Path) -> None:
     """The forgery turns a signed denial into an approval, with matching states."""
     denied = tmp_path / "denied.db"
     shutil.copy(original, denied)
@@ -340,7 +342,7 @@ _ALONE = THIEF.statement()
         (_thief_row(key_id=PERSON.key_id), False),
     ],
 )
-def test_only_the_current_key_can_name_its_successor(
+def test_only_the_current_approvers_key_can_name_its_successor(
     original: Path, tmp_path: Path, named: Facts, is_good: bool
 ) -> None:
     """The first case is the control, signed by both keys; each other case lacks one signature or fact."""
@@ -375,7 +377,7 @@ def test_no_unsigned_decision_is_valid_once_there_is_a_key(original: Path, tmp_p
         assert (report.finding and report.finding.reason) is found, report.finding
 
 
-def test_a_first_key_without_its_own_signature_is_found(original: Path, tmp_path: Path) -> None:
+def test_verification_finds_a_first_key_without_a_signature_by_that_key(original: Path, tmp_path: Path) -> None:
     """Naming a key requires its private half, even for the first approver."""
 
     def forge(events: list[Facts]) -> list[Facts]:
@@ -437,7 +439,7 @@ def test_a_ledger_without_any_approver_key_is_reported_as_unverifiable(original:
         ({"grant": "act-new", "use": 1, "of": None}, False),
     ],
 )
-def test_more_uses_of_a_grant_than_were_granted_are_found(
+def test_verification_finds_more_uses_of_a_standing_grant_than_were_granted(
     original: Path, tmp_path: Path, use: Facts, is_good: bool
 ) -> None:
     """The first case is the control; the others skip a use, exceed the last one, or repeat one."""
@@ -467,7 +469,9 @@ def test_more_uses_of_a_grant_than_were_granted_are_found(
         {"type": "approval.requested", "kind": "action", "digest": PLAN.digest, "expires_at_us": 1},
     ],
 )
-def test_an_event_without_the_decision_that_it_needs_is_found(original: Path, tmp_path: Path, more: Facts) -> None:
+def test_verification_finds_an_event_that_lacks_the_decision_it_needs(
+    original: Path, tmp_path: Path, more: Facts
+) -> None:
     """Examples are a run that begins while its question is pending, and a decision about a plan never shown."""
     path = tmp_path / "waiting.db"
     shutil.copy(original, path)

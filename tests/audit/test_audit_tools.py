@@ -90,7 +90,7 @@ async def test_a_restarted_daemon_knows_suspended_and_accepted_tools(audit: Audi
     assert verify(path).is_whole
 
 
-async def test_a_tool_that_changes_again_before_its_approval_is_not_accepted(audit: Audit) -> None:
+async def test_approving_a_tools_first_change_does_not_accept_a_second_change(audit: Audit) -> None:
     """A person reviews a change, a run finds a second change, and then the approval of the first arrives."""
     tools = await loaded(audit, Signing())
     state = await tools.suspend(STEP, "run-1", "send-email", FIRST)
@@ -107,7 +107,7 @@ async def test_a_tool_that_changes_again_before_its_approval_is_not_accepted(aud
     assert tools.accepted(STEP.connector, STEP.op) is None
 
 
-async def test_the_ledger_alone_accepts_no_changed_tool_if_decisions_are_signed(audit: Audit) -> None:
+async def test_an_accepted_tool_change_must_be_in_the_vault_if_decisions_are_signed(audit: Audit) -> None:
     """An attacker can write the ledger's file, so the vault must name the accepted change too."""
     digest = await accepted_first(audit)
     nobody = Consents(key_id="k", public_key="00" * 32, created_ms=0)
@@ -146,7 +146,7 @@ async def test_the_number_of_suspended_operations_is_bounded(audit: Audit, ledge
     tools.check(other, "send-email")
 
 
-async def test_a_connector_suspends_no_more_than_its_share(audit: Audit, ledger: Ledger) -> None:
+async def test_a_connector_can_suspend_no_more_operations_than_its_share(audit: Audit, ledger: Ledger) -> None:
     """All its reports and versions share it, so there is room for the changed tools of other connectors."""
     tools = await known(audit, ledger, MAX_OF_CONNECTOR, connectors=1)
     full = msgspec.structs.replace(STEP, connector=ConnectorPin("c0", "2", "another hash"))

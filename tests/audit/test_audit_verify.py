@@ -192,14 +192,16 @@ def test_a_column_that_differs_from_its_record_is_found(copy: Path, change: str)
         ("DELETE FROM approvals", Reason.PLAN),
     ],
 )
-def test_results_and_plans_beside_the_chain_are_bound_to_it(copy: Path, statement: str, reason: Reason) -> None:
+def test_verification_finds_altered_results_and_plans_stored_outside_of_the_chain(
+    copy: Path, statement: str, reason: Reason
+) -> None:
     """Both are too large for a row, which has their digests."""
     report = edit(copy, statement)
 
     assert reason_of(report) is reason
 
 
-def test_a_ledger_of_another_home_is_found(copy: Path) -> None:
+def test_verification_finds_a_ledger_of_another_aileron_home(copy: Path) -> None:
     """The caller has to say which home it should be."""
     assert found(verify(copy, expected_home=Path("/home/other/.aileron"))) == (Reason.GENESIS, 1)
 
@@ -234,7 +236,7 @@ def test_removed_last_rows_are_found_only_with_a_head_kept_elsewhere(copy: Path)
     assert found(verify(copy, known_head=head)) == (Reason.HEAD, 5)
 
 
-def test_an_earlier_head_is_found_in_a_longer_ledger(copy: Path, original: Path) -> None:
+def test_the_head_of_an_earlier_row_is_found_in_a_longer_ledger(copy: Path, original: Path) -> None:
     """The head of any row can be compared; a recomputed chain does not contain it."""
     with sqlite3.connect(copy) as connection:
         (digest,) = connection.execute("SELECT hash FROM events WHERE seq = 5").fetchone()
@@ -311,7 +313,7 @@ def test_damage_that_makes_the_database_error_undecodable_is_a_finding(copy: Pat
     assert found(verify(copy)) == (Reason.FILE, None)
 
 
-def test_an_unknown_file_format_is_a_finding(copy: Path) -> None:
+def test_an_unknown_database_file_format_is_a_finding(copy: Path) -> None:
     """Bytes 18 and 19 of the header are the format's version: the database refuses to read, and that is reported."""
     content = bytearray(copy.read_bytes())
     content[18:20] = b"\x05\x05"
@@ -650,7 +652,7 @@ def test_a_ledger_can_be_verified_while_a_daemon_has_it_open(copy: Path) -> None
         assert {found.stat().st_uid for found in copy.parent.iterdir()} == {os.getuid()}
 
 
-def test_every_reason_is_named_in_a_test(copy: Path) -> None:
+def test_every_reason_for_a_finding_occurs_in_a_test(copy: Path) -> None:
     """The closed list of reasons has no member that no test can cause."""
     source = Path(__file__).read_text() + Path(__file__).with_name("test_audit_signatures.py").read_text()
 

@@ -18,7 +18,7 @@ DEADLINE_S = 30.0
     "head",
     [b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n", b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nConnection: close\r\n"],
 )
-def test_the_client_connects_again_after_the_server_closed_the_connection(tmp_path: Path, head: bytes) -> None:
+def test_a_benchmark_client_reconnects_after_the_server_closed_the_connection(tmp_path: Path, head: bytes) -> None:
     """A server may close an idle connection while another program is measured; some responses announce the close."""
     closed = threading.Event()
     with socket.socket(socket.AF_UNIX) as listener:

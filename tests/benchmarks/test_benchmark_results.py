@@ -44,7 +44,7 @@ def test_the_table_on_the_page_matches_the_results() -> None:
 
 
 @pytest.mark.parametrize("name", page.ORDER)
-def test_a_results_ratio_and_verdict_match_its_samples(name: str) -> None:
+def test_the_stored_ratio_and_verdict_of_each_benchmark_match_its_samples(name: str) -> None:
     """The ratio and the verdict kept with each question follow from the samples, up to rounding; both sides have samples."""
     record = json.loads((RESULTS / name).read_text(encoding="utf-8"))
 
@@ -74,7 +74,7 @@ def test_a_curve_is_drawn_from_the_results_and_shown_on_the_page(plot: plots.Plo
     assert {path.stem for path in page.CURVES.iterdir()} == {known.name for known in plots.PLOTS}
 
 
-def test_other_results_give_a_curve_another_checksum(tmp_path: Path) -> None:
+def test_different_benchmark_results_give_a_curve_another_checksum(tmp_path: Path) -> None:
     """The checksum in the file covers the p50 and p99 of each size; equal numbers give an equal one."""
     plot = next(plot for plot in plots.PLOTS if plot.name == "callers-rate")
     (tmp_path / plot.results).write_text(
@@ -110,12 +110,14 @@ def test_every_benchmark_is_run_and_every_result_is_in_the_table() -> None:
         (Goal("below", 1.0), 1.0, False),
     ],
 )
-def test_a_goal_holds_up_to_its_bound(goal: Goal, ratio: float, holds: bool) -> None:
+def test_a_result_exactly_at_its_goals_bound_meets_an_at_most_or_at_least_goal(
+    goal: Goal, ratio: float, holds: bool
+) -> None:
     """The goals "at most" and "at least" include the bound; "below" does not."""
     assert goal.holds(ratio) is holds
 
 
-def test_added_time_is_judged_by_the_difference() -> None:
+def test_a_goal_for_added_time_is_judged_by_the_difference_in_seconds() -> None:
     """The difference in seconds is judged, whatever the ratio; the table shows it in milliseconds."""
     question = Question("what", "ours", "theirs", adds_at_most(0.0007))
     kept = judge(question, {"ours": [0.0107], "theirs": [0.0101]}, "s")
@@ -125,7 +127,7 @@ def test_added_time_is_judged_by_the_difference() -> None:
     assert (missed.holds, missed.compared) == (False, "+0.80 ms")
 
 
-def test_measurements_that_take_minutes_are_judged_in_pairs() -> None:
+def test_long_measurements_are_compared_in_pairs() -> None:
     """A machine that became slower meanwhile did so for both sides of a pair."""
     question = Question("what", "ours", "theirs", in_pairs_at_most(1.05))
     kept = judge(question, {"ours": [320.0, 280.0, 400.0], "theirs": [310.0, 290.0, 450.0]}, "s")
@@ -136,7 +138,7 @@ def test_measurements_that_take_minutes_are_judged_in_pairs() -> None:
     assert (missed.holds, missed.compared) == (False, "1.065")
 
 
-def test_memory_is_judged_by_its_own_size_and_not_by_the_peers() -> None:
+def test_a_goal_for_memory_is_judged_by_megabytes_and_not_by_the_ratio() -> None:
     """The table shows the ratio beside it, and the goal in megabytes."""
     question = Question("what", "ours", "theirs", bytes_at_most(1_200_000))
     kept = judge(question, {"ours": [1_200_000], "theirs": [300_000]}, "bytes")
@@ -146,7 +148,7 @@ def test_memory_is_judged_by_its_own_size_and_not_by_the_peers() -> None:
     assert missed.holds is False
 
 
-def test_the_slow_end_of_a_rate_is_the_lowest_value() -> None:
+def test_the_second_number_of_a_rate_is_its_lowest_value() -> None:
     """The second number of a row is the largest of times, but the smallest of rates."""
     samples = {"ours": [float(number) for number in range(1, 101)], "theirs": [1.0]}
 
@@ -154,7 +156,7 @@ def test_the_slow_end_of_a_rate_is_the_lowest_value() -> None:
     assert judge(QUESTION, samples, "per s").ours == (50.5, 1.0)
 
 
-def test_the_best_variant_of_a_side_depends_on_the_unit() -> None:
+def test_the_best_variant_is_the_shortest_time_or_the_highest_rate() -> None:
     """The best is the shortest time or the highest rate."""
     samples = {"two": [2.0, 2.0], "four": [3.0, 3.0]}
 
@@ -162,7 +164,7 @@ def test_the_best_variant_of_a_side_depends_on_the_unit() -> None:
     assert best_of(samples, ["two", "four"], "per s") == "four"
 
 
-def test_variants_take_turns_and_may_measure_themselves() -> None:
+def test_the_variants_of_a_benchmark_run_in_turns_and_can_measure_themselves() -> None:
     """Each round runs every variant once. Warm-ups are discarded, and preparation is not measured."""
     turns: list[str] = []
 

@@ -11,7 +11,7 @@ from benchmarks import cell_peers
 from benchmarks.measure import RESULTS
 
 
-def test_the_page_matches_the_results() -> None:
+def test_the_page_of_cell_comparisons_matches_the_committed_results() -> None:
     """The generated part of the page equals the one made again from the committed answers and samples."""
     _, _, rest = cell_peers.PAGE.read_text(encoding="utf-8").partition(cell_peers.BEGIN)
     shown, _, _ = rest.partition(cell_peers.END)
@@ -23,12 +23,12 @@ def test_the_page_matches_the_results() -> None:
     ("answer", "shown"),
     [("ok", "possible"), ("EROFS", "refused"), ("ENOENT", "no object"), ("absent", "no object")],
 )
-def test_each_result_of_an_attempt_has_one_word_on_the_page(answer: str, shown: str) -> None:
+def test_each_result_of_an_escape_attempt_has_one_word_on_the_page(answer: str, shown: str) -> None:
     """The words distinguish attempts that worked, were refused, or had no target."""
     assert cell_peers.verdict(answer) == shown
 
 
-def test_an_unclassified_result_is_an_error() -> None:
+def test_an_unclassified_result_of_an_escape_attempt_is_an_error() -> None:
     """A person must classify it first, so that it counts neither as refused nor as possible."""
     with pytest.raises(ValueError, match="EWOULDBLOCK"):
         cell_peers.verdict("EWOULDBLOCK")

@@ -36,7 +36,7 @@ def house(host: cell_peers.ListedHost) -> Iterator[Household]:
         yield made
 
 
-def test_the_attempts_fail_in_a_cell_and_succeed_without_a_sandbox(house: Household) -> None:
+def test_the_escape_attempts_fail_in_a_cell_and_succeed_without_a_sandbox(house: Household) -> None:
     """The committed results list the same attempts."""
     committed = json.loads((RESULTS / cell_peers.FILE).read_text(encoding="utf-8"))["sandboxes"]
     found = dict(cell_peers.attempts(house, [_sandbox(CELL), _sandbox(BARE)]))
@@ -48,7 +48,7 @@ def test_the_attempts_fail_in_a_cell_and_succeed_without_a_sandbox(house: Househ
     assert {frozenset(sandbox["answers"]) for sandbox in committed} == {frozenset(inside)} == {frozenset(outside)}
 
 
-def test_the_same_attempts_are_made_in_another_sandbox(house: Household) -> None:
+def test_the_same_escape_attempts_can_be_made_in_another_sandbox(house: Household) -> None:
     """The program runs unchanged under bubblewrap and writes its results into the project."""
     sandbox = _sandbox(BUBBLEWRAP)
     if sandbox.missing:
@@ -81,7 +81,7 @@ def test_the_benchmark_reports_what_a_cell_allows_in_the_project(house: Househol
     }
 
 
-def test_a_way_out_counts_as_possible_only_if_its_bytes_arrive_at_the_host(
+def test_a_connection_counts_as_possible_only_if_its_bytes_arrive_at_the_host(
     house: Household, host: cell_peers.ListedHost
 ) -> None:
     """Only TLS for the host's own name arrives from a cell, whatever the client saw; without a sandbox, all does."""

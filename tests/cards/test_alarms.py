@@ -92,7 +92,7 @@ def test_a_blind_copy_is_recognized_by_its_label_or_the_steps_input_name() -> No
     assert alarms(args, text=labelled(inputs='to = "${args.to}"\nmail = { cc = ["${args.extra}"] }')) == []
 
 
-def test_a_blind_copy_that_only_the_preview_shows_is_one_alarm() -> None:
+def test_a_blind_copy_recipient_that_only_the_preview_shows_is_an_alarm() -> None:
     """A stored draft may have recipients that no argument names."""
     secret = found(("To", "ann@example.com"), ("Bcc", "mallory@evil.example"))
     alarm = [f"{HIDDEN}: “mallory@evil.example”"]
@@ -102,7 +102,7 @@ def test_a_blind_copy_that_only_the_preview_shows_is_one_alarm() -> None:
     assert alarms({"draft": "r-1"}, found(("To", "ann@example.com"), ("Bcc", None))) == []
 
 
-def test_a_blind_copy_that_the_approved_call_had_too_is_no_alarm() -> None:
+def test_a_blind_copy_recipient_equal_to_the_last_approved_calls_is_no_alarm() -> None:
     """The copy must be exactly equal; a different value, or no call to compare with, is an alarm."""
     args = {"to": "ann@example.com", "bcc": "archive@example.com"}
     alarm = [f"{HIDDEN}: “archive@example.com”"]
@@ -120,7 +120,7 @@ def test_a_blind_copy_that_the_approved_call_had_too_is_no_alarm() -> None:
     assert alarms(args) == alarm
 
 
-def test_a_blind_copy_that_an_edit_changed_is_an_alarm() -> None:
+def test_a_blind_copy_recipient_that_an_edit_changed_is_an_alarm() -> None:
     """The daemon compared only the original with the approved call; an edit of the text alone raises no alarm."""
     asked = plan({"to": "ann@example.com", "bcc": "archive@example.com", "body": "a"})
     copied = plan({**asked.args, "bcc": "mallory@evil.example"})
@@ -179,7 +179,7 @@ def test_an_account_or_host_that_differs_from_the_approved_call_is_an_alarm() ->
         ("ann@example.com", "Goes to", None, False),
     ],
 )
-def test_a_different_destination_under_another_label_is_an_alarm_only_if_certain(
+def test_a_destination_that_differs_under_another_label_is_an_alarm_only_if_unambiguous(
     given: str, label: str, has: str | None, is_alarm: bool
 ) -> None:
     """Both values need one clear form and a destination's label; a name beside an id is no alarm, nor a sender."""
@@ -191,7 +191,7 @@ def test_a_different_destination_under_another_label_is_an_alarm_only_if_certain
         assert told == [f"! {label}: the agent said “{given}”{said}, the service has “{has}”"]
 
 
-def test_a_recipient_among_several_of_the_agents_is_no_contradiction() -> None:
+def test_a_preview_recipient_that_is_among_the_agents_recipients_is_no_contradiction() -> None:
     """The agent also names a copy; the service's value must only be one of the named ones."""
     both = {"to": "ann@example.com", "recipient": "bob@example.com"}
 
@@ -201,7 +201,7 @@ def test_a_recipient_among_several_of_the_agents_is_no_contradiction() -> None:
 
 
 @pytest.mark.parametrize("given", ["#engineering", "engineering", "C024BE91L"])
-def test_a_channel_name_matches_with_or_without_its_hash_sign_or_by_its_id(given: str) -> None:
+def test_a_channel_name_with_or_without_hash_sign_and_its_id_count_as_the_same_channel(given: str) -> None:
     """All three spellings agree with the service; another name, or another id, does not."""
     there = found(("Channel", "engineering"), ("Channel id", "C024BE91L"))
 
@@ -227,7 +227,7 @@ def test_the_shipped_slack_action_raises_an_alarm_only_for_a_different_channel()
         assert len(alarms({"channel": other, "text": "Done."}, there, text)) == 1
 
 
-def test_a_missing_argument_does_not_match_a_missing_id() -> None:
+def test_a_missing_argument_does_not_count_as_equal_to_a_missing_id() -> None:
     """Two missing values must not count as equal."""
     assert len(alarms({"channel": None}, found(("Channel", "general"), ("Channel id", None)))) == 1
 

@@ -82,7 +82,7 @@ def essential(shown_card: Card, name: str) -> list[str]:
     return [line.text for fact in shown_card.essentials if fact.name == name for line in fact.lines]
 
 
-def test_a_card_shows_destination_account_asker_and_comparison_in_this_order() -> None:
+def test_a_card_shows_destination_account_requester_and_comparison_in_this_order() -> None:
     """They are in this order."""
     run_card = card(question(agent="claude", folder="/w"))
 
@@ -101,7 +101,7 @@ def test_a_card_shows_destination_account_asker_and_comparison_in_this_order() -
         ({"session": "local"}, "local command, no agent"),
     ],
 )
-def test_a_card_names_the_asker_as_precisely_as_it_is_known(more: dict[str, Any], asker: str) -> None:
+def test_a_card_names_the_requester_as_precisely_as_it_is_known(more: dict[str, Any], asker: str) -> None:
     """The card shows agent and folder, the agent, its session, or that no agent asked."""
     assert essential(card(question(**more)), "asked by") == [asker]
 
@@ -151,7 +151,7 @@ def reading(effect: str) -> ActionFileConsent:
     ],
     ids=["reads", "reads, and allows more than before", "creates", "nobody says"],
 )
-def test_an_action_without_approval_is_an_alarm_unless_it_only_reads(
+def test_consent_to_an_action_that_needs_no_approval_is_an_alarm_unless_it_only_reads(
     effect: str, before: str | None, is_alarm: bool
 ) -> None:
     """Alarms are rare: most actions without approval only read. Every change in a new file allows more than nothing."""
@@ -210,7 +210,7 @@ def narrower(kind: str) -> Subject:
         "binding",
     ],
 )
-def test_a_permission_that_allows_little_is_no_alarm_but_needs_its_typed_word(
+def test_a_consent_to_read_or_to_no_more_than_before_is_no_alarm_but_needs_its_typed_word(
     subject: Callable[[], Subject], is_heavy: bool
 ) -> None:
     """The permission is for reading, or for no more than before."""
@@ -255,7 +255,7 @@ def test_a_rolled_back_preview_is_not_called_the_current_state() -> None:
 
 
 @pytest.mark.parametrize("label", ["To", "to", "TO"])
-def test_different_values_under_the_same_label_are_an_alarm(label: str) -> None:
+def test_different_values_of_agent_and_service_under_the_same_label_are_an_alarm(label: str) -> None:
     """The agent's and the service's labels are compared without case; values are compared without outer spaces."""
     other = card(question(previewed()), found((label, "mallory@evil.example")))
     same = card(question(previewed()), found((label, " mira@example.com\n")))
@@ -287,7 +287,7 @@ def test_a_missing_preview_is_an_alarm(preview: Preview | None, alarm: str) -> N
     assert card(question()).alarms == ()
 
 
-def test_differences_are_marked_at_the_argument_and_named_above() -> None:
+def test_differences_from_the_approved_call_are_marked_at_the_argument_and_listed_above() -> None:
     """Arguments are new, changed or left out; all other differences are listed above."""
     changes: list[dict[str, Any]] = [
         {"where": "args.to (changed)", "before": "a@b", "after": "mira@example.com"},
@@ -392,7 +392,7 @@ def test_no_argument_can_hide_a_fixed_value_of_the_action_file() -> None:
     assert len(run_card.alarms) == 2
 
 
-def test_a_value_from_an_earlier_step_is_an_alarm() -> None:
+def test_an_argument_that_an_earlier_step_will_provide_is_an_alarm() -> None:
     """The value is not known before the run, so no person can check it."""
     of = plan()
     (step,) = of.steps
@@ -410,7 +410,7 @@ def test_a_value_from_an_earlier_step_is_an_alarm() -> None:
     assert card(question(msgspec.structs.replace(of, steps=(step, step)))).alarms == ()
 
 
-def test_a_preview_from_another_host_or_account_is_a_deciding_fact() -> None:
+def test_a_preview_read_from_another_host_or_account_is_shown_as_a_deciding_fact() -> None:
     """The other place is read before the decision, with an account; if the run uses the same host and account, it is in
     the proof only.
     """
@@ -434,7 +434,7 @@ def test_a_preview_from_another_host_or_account_is_a_deciding_fact() -> None:
     assert [fact.name for fact in how.facts][:3] == ["preview", "reaches", "account"]
 
 
-def test_a_card_shows_todays_number_of_requests_from_the_second_on() -> None:
+def test_a_card_shows_todays_number_of_requests_from_the_days_second_request_on() -> None:
     """The first request of a day needs no remark."""
     by_claude = {"agent": "claude", "session": "ses-1", "folder": "/w"}
 
@@ -445,7 +445,7 @@ def test_a_card_shows_todays_number_of_requests_from_the_second_on() -> None:
     ]
 
 
-def test_a_list_numbers_pending_questions_that_belong_together() -> None:
+def test_a_list_numbers_pending_questions_of_the_same_group() -> None:
     """A tag such as `1 of 2` counts pending questions; a question that is decided or alone has none."""
     asked = [
         entry("a", group="g"),
@@ -480,14 +480,14 @@ def test_amounts_are_grouped_and_look_alike_letters_marked(name: str, value: Any
 
 
 @pytest.mark.parametrize(("value", "shown"), [("7", "7"), ("null", "null"), (" x ", '" x "'), ("", '""')])
-def test_a_value_from_a_preview_is_shown_unchanged(value: str, shown: str) -> None:
+def test_a_value_in_a_preview_is_shown_unchanged(value: str, shown: str) -> None:
     """Preview values are text, whatever the service calls them; only those with outer spaces get quotes."""
     run_card = card(question(previewed()), found(("Place", value)))
 
     assert [line.text for fact in run_card.sections[0].facts for line in fact.lines] == [shown]
 
 
-def test_a_value_that_the_service_lacks_contradicts_the_agents_value() -> None:
+def test_a_value_missing_in_the_preview_contradicts_the_agents_value() -> None:
     """The alarm is like the one for a different value."""
     assert [line.text for line in card(question(previewed()), found(("To", None))).alarms] == [
         "! To: the agent said “mira@example.com”, the service has nothing"
@@ -508,7 +508,7 @@ def test_right_to_left_text_does_not_swap_the_old_and_the_new_value() -> None:
     ]
 
 
-def test_a_failed_comparison_is_not_reported_as_the_first_call() -> None:
+def test_a_failed_comparison_with_the_last_call_is_not_shown_as_the_first_call() -> None:
     """A first call would be a reason to look less closely."""
     asked = question(difference=difference(problem="the vault is locked"))
 
@@ -527,7 +527,7 @@ def test_a_text_argument_that_looks_like_json_is_shown_in_quotes(value: object) 
     assert json.loads(line.text) == value
 
 
-def test_every_colour_on_a_card_also_has_a_sign_in_the_text() -> None:
+def test_every_coloured_text_on_a_card_also_has_a_sign() -> None:
     """A colour is never the only sign of anything."""
     change = {"where": "args.to (new)", "before": None, "after": "x"}
     for asked in (question(difference=difference(change)), *map(subject_question, SUBJECTS.values())):
@@ -584,7 +584,7 @@ def test_an_edited_request_shows_its_differences_from_the_original() -> None:
     assert [digest for digest, _ in review_of(asked, is_signed=True).edits] == [other.digest]
 
 
-def test_a_label_without_a_value_is_left_out_and_named_in_the_proof() -> None:
+def test_a_preview_label_without_a_value_is_left_out_and_named_in_the_proof() -> None:
     """An empty line tells the reader nothing, but that it was empty is part of what is signed."""
     run_card = card(question(previewed()), found(("Subject", "Hi"), ("Cc", None), ("Bcc", None)))
 
@@ -666,7 +666,7 @@ def test_the_verdict_of_a_card_follows_the_heaviest_effect_of_its_steps() -> Non
         ({"text": "Hello, write to ann@example.com, or call"}, (), []),
     ],
 )
-def test_a_card_shows_how_many_items_are_affected_if_more_than_one(
+def test_a_card_shows_the_number_of_affected_items_if_there_are_several(
     args: dict[str, Any], preview: tuple[tuple[str, str], ...], touches: list[str]
 ) -> None:
     """The service's count takes precedence over the agent's for the same label."""
@@ -701,7 +701,9 @@ def test_an_unsigned_connector_of_a_publisher_who_signs_is_an_alarm() -> None:
         (["fine", "zero\u200bwidth"], "“x” contains hidden characters, shown below as codes"),
     ],
 )
-def test_misleading_letters_are_an_alarm(value: Any, alarm: str | None) -> None:
+def test_mixed_alphabets_non_ascii_addresses_and_invisible_characters_are_an_alarm(
+    value: Any, alarm: str | None
+) -> None:
     """An alarm is a word in two alphabets, a non-ASCII address, or an invisible character; text in another language is
     none.
     """
@@ -710,7 +712,7 @@ def test_misleading_letters_are_an_alarm(value: Any, alarm: str | None) -> None:
     )
 
 
-def test_equal_times_in_different_time_zones_are_no_contradiction() -> None:
+def test_equal_times_in_different_time_zones_are_no_contradiction_of_preview_and_argument() -> None:
     """A different time is one."""
     of = previewed({"to": "2026-11-24T10:00:00+01:00"})
 

@@ -45,7 +45,7 @@ def left_open(grant_card: Card) -> list[Line]:
     return [line for fact in section.facts if fact.name == "left open" for line in fact.lines]
 
 
-def test_a_grant_for_any_recipient_is_an_alarm_and_other_open_arguments_are_listed() -> None:
+def test_a_standing_grant_for_any_recipient_is_an_alarm_and_lists_unconstrained_arguments() -> None:
     """A grant with a fixed recipient leaves only a text open, which is no alarm."""
     assert alarms(granted(OPEN)) == ["! no limit on To"]
     assert alarms(granted(CLOSED)) == []
@@ -54,7 +54,7 @@ def test_a_grant_for_any_recipient_is_an_alarm_and_other_open_arguments_are_list
     assert left_open(granted(CLOSED, OPEN)) == []
 
 
-def test_an_argument_that_a_grant_requires_to_be_absent_is_not_open() -> None:
+def test_an_argument_that_a_standing_grant_requires_to_be_absent_is_not_unconstrained() -> None:
     """The console requests such a grant for calls with exactly the same arguments."""
     none = Constraint(argument="to", operator="absent", value=None)
     grant_card = granted(none, OPEN)
@@ -65,18 +65,18 @@ def test_an_argument_that_a_grant_requires_to_be_absent_is_not_open() -> None:
 
 
 @pytest.mark.parametrize("label", ["Bcc", "Blind copy", "Cc", "Recipient", "Invited", "IBAN"])
-def test_a_recipient_is_recognized_by_its_label(label: str) -> None:
+def test_a_standing_grants_open_recipient_is_recognized_by_the_arguments_label(label: str) -> None:
     """An optional argument counts too, because a later call can have it."""
     assert alarms(granted(CLOSED, text=labelled(extra=label))) == [f"! no limit on {label}"]
 
 
-def test_a_grant_without_any_limit_has_a_single_alarm() -> None:
+def test_a_standing_grant_without_any_limit_has_a_single_alarm() -> None:
     """The alarm for a grant of every call makes the others redundant."""
     assert alarms(granted()) == [ALWAYS]
 
 
 @pytest.mark.parametrize("other", [None, FILE + "\n"], ids=["none", "another file"])
-def test_open_arguments_are_unknown_without_the_exact_action_file(other: str | None) -> None:
+def test_without_the_exact_action_file_a_grants_unconstrained_arguments_are_unknown(other: str | None) -> None:
     """A false file with fewer arguments must not silence the alarm; a decided question has no such alarm."""
     unknown = ["! no limit on other arguments: the action file is not known here"]
     sent = {} if other is None else {"granted_text": other}
@@ -96,13 +96,15 @@ def test_open_arguments_are_unknown_without_the_exact_action_file(other: str | N
         ("for ever", "! until for ever: how long that is cannot be told"),
     ],
 )
-def test_a_grant_for_more_than_a_year_is_an_alarm(until: str, alarm: str | None) -> None:
+def test_a_standing_grant_for_more_than_a_year_is_an_alarm(until: str, alarm: str | None) -> None:
     """The time counts from the request."""
     assert alarms(granted(CLOSED, until=until)) == ([] if alarm is None else [alarm])
 
 
 @pytest.mark.parametrize(("effect", "is_heavy"), [("read", False), ("send", True)])
-def test_a_grant_of_a_reading_action_is_no_alarm_if_its_file_is_known(effect: str, is_heavy: bool) -> None:
+def test_a_standing_grant_of_an_action_that_only_reads_is_no_alarm_if_its_file_is_known(
+    effect: str, is_heavy: bool
+) -> None:
     """The author's effect of each step decides."""
     text = FILE.replace('op = "send_mail"', f'op = "send_mail"\neffect = "{effect}"')
 
@@ -111,7 +113,7 @@ def test_a_grant_of_a_reading_action_is_no_alarm_if_its_file_is_known(effect: st
     assert granted(CLOSED, text=None, granted_text=text).verdict.tone is Tone.ALARM
 
 
-def test_a_hostile_expiry_time_of_a_grant_is_escaped_on_one_line() -> None:
+def test_a_hostile_expiry_time_of_a_standing_grant_is_escaped_on_a_single_line() -> None:
     """Labels need no test, because the rules for action files exclude hostile ones."""
     grant_card = granted(OPEN, until=as_in_a_file(EVERYTHING))
 
@@ -121,7 +123,7 @@ def test_a_hostile_expiry_time_of_a_grant_is_escaped_on_one_line() -> None:
         assert "\n" not in line.text
 
 
-def test_a_grant_of_a_gated_reading_action_is_an_alarm() -> None:
+def test_a_standing_grant_of_a_gated_action_that_only_reads_is_an_alarm() -> None:
     """The operation's name may be the only sign that it reads, as for an imported POST. Without a gate, the author
     states that the action reads.
     """

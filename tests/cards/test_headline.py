@@ -106,7 +106,7 @@ WHO = "from the agent, not checked"
         ),
     ],
 )
-def test_a_headline_prefers_the_services_value_to_the_agents(
+def test_a_headline_prefers_the_services_value_to_the_agents_argument(
     args: dict[str, Any], preview: Preview | None, sentence: str, source: str
 ) -> None:
     """The argument's label links the two; a part in brackets is left out if its value is unknown."""
@@ -192,7 +192,7 @@ def lines_of(*each: dict[str, Any], text: str = "") -> dict[str, str]:
     return rows_of((str(number), "send-mail", plan) for number, plan in enumerate(plans))
 
 
-def test_identical_rows_get_the_argument_that_tells_them_apart() -> None:
+def test_identical_list_rows_get_the_argument_that_tells_them_apart() -> None:
     """Rows of one list are compared; of a long value, the part that differs is shown."""
     text = FILE % "summary = 'Answer {title}'"
     earlier, other = {"title": "Lunch", "at": "12:00"}, {"title": "Lunch", "at": "13:00"}
@@ -213,7 +213,7 @@ def test_identical_rows_get_the_argument_that_tells_them_apart() -> None:
 
 
 @given(st.dictionaries(st.from_regex(r"[a-z_]{1,40}", fullmatch=True), JSON, max_size=12))
-def test_a_row_is_a_line_of_at_most_160_characters(args: dict[str, Any]) -> None:
+def test_a_list_row_is_a_single_line_of_at_most_160_characters(args: dict[str, Any]) -> None:
     """The bound holds for all arguments."""
     for row in lines_of(args, {}, args).values():
         assert len(row) <= 160

@@ -43,12 +43,12 @@ def entries(*asked: dict[str, Any]) -> list[ApprovalEntry]:
     ],
     ids=str,
 )
-def test_a_row_has_the_worst_alarm_of_its_run(args: dict[str, Any], alarm: str) -> None:
+def test_a_list_row_shows_the_worst_alarm_of_its_run(args: dict[str, Any], alarm: str) -> None:
     """The number of further alarms is in the row too."""
     assert row(question(plan(args)))[1] == alarm
 
 
-def test_a_row_of_a_consent_has_the_words_of_its_card() -> None:
+def test_the_list_row_of_a_consent_has_the_words_of_its_card() -> None:
     """The words are the settings, the action, or the name that looks like another."""
     settings = SettingsConsent(before={"egress.private": []}, after={"egress.private": ["10.0.0.1:443"]})
     likely = msgspec.structs.replace(SUBJECTS["secret"], name="p\u0430ssword")

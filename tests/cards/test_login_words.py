@@ -45,7 +45,7 @@ def test_a_binding_shows_where_it_logs_in_and_the_servers_key() -> None:
     assert "sent as" not in told
 
 
-def test_the_question_about_a_binding_says_which_user_logs_in_where() -> None:
+def test_a_question_about_a_binding_says_which_user_logs_in_at_which_server() -> None:
     """A list of bindings says in words what each may do; a sign-in names its person."""
     headline = "".join(span.text for span in consent_headline(BINDING))
     signed_in = msgspec.structs.replace(
@@ -72,7 +72,7 @@ def test_the_question_about_a_binding_says_which_user_logs_in_where() -> None:
     ]
 
 
-def test_the_details_of_a_login_are_part_of_what_is_signed() -> None:
+def test_the_details_of_a_login_are_part_of_the_digest_that_is_signed() -> None:
     """Another server key gives another digest; without details the subject is as before logins existed."""
     another = msgspec.structs.replace(BINDING, details=LoginDetails(host_key=HOST_KEY[:-1] + "m"))
     without = msgspec.structs.replace(BINDING, details=msgspec.UNSET)
@@ -98,7 +98,7 @@ def test_the_details_of_a_login_are_part_of_what_is_signed() -> None:
     ],
     ids=["md5", "cleartext"],
 )
-def test_a_weaker_password_form_is_explained_and_signed(form: PasswordForm, words: str) -> None:
+def test_a_weaker_password_form_of_a_login_is_explained_and_signed(form: PasswordForm, words: str) -> None:
     """Consent to a login by SCRAM alone does not cover a weaker form, which is part of the signed subject."""
     before = msgspec.structs.replace(BINDING, wire="login postgres+tls://db.example:5432", details=msgspec.UNSET)
     weak = msgspec.structs.replace(before, details=LoginDetails(weak_password=form))
@@ -144,7 +144,7 @@ def test_a_weaker_password_form_is_explained_and_signed(form: PasswordForm, word
     ],
     ids=["database", "password form", "number", "host key", "sign-in"],
 )
-def test_an_account_names_user_database_and_server(
+def test_the_account_of_a_login_names_user_database_and_server(
     logins: list[str], bound: BoundLogin, account: str, words: str
 ) -> None:
     """A user name with two databases is two accounts, and so is one with two servers."""
@@ -155,7 +155,7 @@ def test_an_account_names_user_database_and_server(
     assert accounts_of([querying(use)]) == [words]
 
 
-def test_a_hostile_name_is_quoted_and_does_not_extend_the_sentence() -> None:
+def test_a_hostile_name_in_a_login_is_quoted_and_adds_no_fact_to_the_sentence() -> None:
     """A user name, database or account that contains a server's name is in quotes, and adds no further fact."""
     bound = BoundLogin(username="ada on shop at db.safe:5432", details=LoginDetails(database="x at db.safe:5432"))
     need = CredentialNeed(kind="login", scope="Query", logins=(LoginTarget.parse("postgres://db.evil:5432"),))

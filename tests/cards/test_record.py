@@ -42,7 +42,7 @@ def recorded(run: dict[str, Any], outcome: dict[str, Any] | None = None) -> Reco
     )
 
 
-def test_a_request_has_its_host_status_bytes_and_time() -> None:
+def test_a_request_in_a_runs_record_has_host_status_bytes_and_time() -> None:
     """The facts come from the request's two rows, paired by step, connector, request and attempt."""
     (left,) = recorded({"events": [sending(), finished()]}).requests
 
@@ -50,7 +50,7 @@ def test_a_request_has_its_host_status_bytes_and_time() -> None:
     assert (left.bytes_up, left.bytes_down, left.ms, left.credential) == (10, 20, 30, "basic/mail/home")
 
 
-def test_a_result_is_shown_in_escaped_lines_with_a_count_of_the_rest() -> None:
+def test_a_runs_result_is_shown_in_escaped_lines_with_a_count_of_the_lines_left_out() -> None:
     """A text is shown as it is, all else as JSON; there is nothing if the state was not read, or has no result."""
     run: dict[str, Any] = {}
 
@@ -61,7 +61,7 @@ def test_a_result_is_shown_in_escaped_lines_with_a_count_of_the_rest() -> None:
     assert recorded(run, {"result": "x" * 20_001}).left_out == 1
 
 
-def test_a_request_without_an_end_is_shown_as_unanswered() -> None:
+def test_a_request_without_a_recorded_end_is_shown_as_unanswered() -> None:
     """The end of another attempt does not count."""
     left = recorded({"events": [sending(), sending(attempt=2), finished(attempt=2)]}).requests
 
@@ -78,7 +78,7 @@ def test_a_failed_request_is_shown_with_its_reason() -> None:
     assert [request.ended for request in left] == ["timeout", "201, timeout"]
 
 
-def test_a_denied_request_is_shown_as_not_sent() -> None:
+def test_a_request_that_egress_denied_is_shown_as_not_sent() -> None:
     """The row has its destination and the reason."""
     event = {"type": "egress.denied", "method": "GET", "destination": "evil.example:443", "reason": "not granted"}
     (left,) = recorded({"events": [event]}).requests
@@ -98,13 +98,13 @@ def test_a_secret_masked_in_a_response_is_reported() -> None:
     assert left.note == "the secret came back 2 times, and was blotted out"
 
 
-def test_a_truncated_record_is_marked() -> None:
+def test_a_truncated_record_of_a_run_is_marked() -> None:
     """The record is longer than the answer that carries it."""
     assert recorded({"truncated": True, "events": []}).is_cut
     assert not recorded({"events": []}).is_cut
 
 
-def test_no_text_can_look_like_another_fact_of_its_row() -> None:
+def test_no_text_in_a_runs_record_can_look_like_another_fact_of_its_row() -> None:
     """An agent's answer that contains names and values is quoted; a plain word is not."""
     said = "because decision=approve surface=operator"
     answered = {"type": "approval.answered", "at": "t", "approval": "act-1", "text": said, "mark": 'a"b', "count": 2}

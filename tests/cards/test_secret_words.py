@@ -25,7 +25,7 @@ def words(subject: SecretConsent) -> tuple[str, dict[str, object]]:
     return said, dict(subject_facts(subject, None, lambda _: ""))
 
 
-def test_the_recipient_of_the_token_is_in_the_sentence_and_the_facts() -> None:
+def test_the_server_that_is_sent_a_token_is_named_in_the_cards_sentence_and_facts() -> None:
     """The facts also have the token's name, and what the secret is used for so far."""
     said, facts = words(ASKED)
     assert said == f"Send the secret “store-token” to “{THERE}”, to fetch “mail” with it"
@@ -34,7 +34,7 @@ def test_the_recipient_of_the_token_is_in_the_sentence_and_the_facts() -> None:
     assert (facts["used by"], "value" in facts) == ("nothing yet", False)
 
 
-def test_a_question_about_a_token_names_both_token_and_recipient() -> None:
+def test_a_question_about_sending_a_token_needs_both_the_token_and_its_recipient() -> None:
     """A subject that has only the token or only its recipient is invalid."""
     for missing in ("token", "token_to"):
         with pytest.raises(ValueError, match="both, or neither"):
@@ -46,7 +46,7 @@ def test_a_question_about_a_token_names_both_token_and_recipient() -> None:
     assert msgspec.convert(msgspec.to_builtins(ASKED), SecretConsent) == ASKED
 
 
-def test_replacing_a_secret_mentions_no_token() -> None:
+def test_the_card_for_replacing_a_secret_mentions_no_token() -> None:
     """This is the control, both for a new value and for a secret that is now kept elsewhere."""
     for subject in (
         SecretConsent(name="mail", bindings=("basic/mail/me",), commitment="ef" * 32),

@@ -24,7 +24,7 @@ def viewed(asked: dict[str, Any]) -> Question:
 
 
 @pytest.mark.parametrize("kind", SUBJECTS)
-def test_a_question_is_named_by_what_its_digest_covers(kind: str) -> None:
+def test_a_question_is_named_by_the_content_that_its_digest_covers(kind: str) -> None:
     """Names outside the digest are claims: a false daemon could call a passkey's enrollment a calendar's renaming."""
     asked = subject_question(SUBJECTS[kind])
     lied = {**asked, "name": "a harmless thing", "action": "list-mails"}

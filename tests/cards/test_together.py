@@ -29,7 +29,7 @@ def by(number: int, asker: dict[str, str], **more: Any) -> decision_flow.Review:
     return as_told(msgspec.convert(question(of, **asker), Question))
 
 
-def test_the_card_of_several_requests_makes_each_single_card_only_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_making_the_card_of_several_requests_makes_each_single_card_only_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A card parses a file and compares a whole preview, so making ten of them twice would be slow."""
     made: list[str] = []
     real = card.card_of
@@ -48,7 +48,7 @@ def test_the_card_of_several_requests_makes_each_single_card_only_once(monkeypat
     assert made == [review.digest for review in reviews]
 
 
-def test_a_request_with_a_blind_copy_is_decided_separately() -> None:
+def test_a_request_with_a_blind_copy_recipient_shares_no_card_with_other_requests() -> None:
     """Every alarm has that effect; without the blind copy the requests share a card."""
     apart = card_of_several([asked(1), asked(2, bcc="mallory@evil.example")], when)
 
@@ -59,7 +59,7 @@ def test_a_request_with_a_blind_copy_is_decided_separately() -> None:
 
 
 @pytest.mark.parametrize("fields", [None, [PreviewField("Changes", "1 row", multiline=True)]], ids=["failed", "shown"])
-def test_a_change_limited_to_its_preview_needs_one_with_content(
+def test_runs_limited_to_their_previewed_changes_share_no_card_if_a_preview_failed(
     fields: list[PreviewField] | None,
 ) -> None:
     """A failed preview separates the requests and says so on each card; one that is not loaded yet does not."""
@@ -78,7 +78,7 @@ def test_a_change_limited_to_its_preview_needs_one_with_content(
     assert isinstance(card_of_several(read, when), Card) is (fields is not None)
 
 
-def test_different_askers_are_named_for_each_request() -> None:
+def test_different_requesters_of_several_requests_are_each_named_on_the_card() -> None:
     """A common asker is named once; two agents are two lines on the card, and neither is left out."""
     claude, codex = ({"agent": name, "folder": f"/home/{name}"} for name in ("claude", "codex"))
     apart = card_of_several([by(1, claude), by(2, codex)], when)

@@ -43,7 +43,7 @@ def test_apply_at_a_terminal_asks_and_lists_executable_changes_first(aside: Asid
     assert "applied 3 changes" in yes.out
 
 
-def test_packages_are_one_line_before_the_question(tmp_path: Path) -> None:
+def test_a_folder_of_packages_is_one_line_in_the_list_before_the_question(tmp_path: Path) -> None:
     """A virtual environment has thousands of files, which must not hide a git hook: the hook has a line of its own."""
     aside = Aside(tmp_path)
     for folder in ("venv-old/bin", "venv-old/lib", ".git/hooks"):
@@ -82,7 +82,7 @@ def test_apply_without_a_terminal_needs_yes(aside: Aside) -> None:
     assert (json.loads(done.out)["left"], len(json.loads(done.out)["applied"])) == (0, 3)
 
 
-def test_paths_are_relative_to_the_current_folder(aside: Aside) -> None:
+def test_paths_given_to_apply_are_relative_to_the_current_folder(aside: Aside) -> None:
     """A path outside the project is refused, and one without a change is not found."""
     inside = Command(aside.home, folder=str(aside.project / "sub"))
     done = inside("sessions", "apply", SESSION, "Makefile", "--yes")
@@ -96,7 +96,7 @@ def test_paths_are_relative_to_the_current_folder(aside: Aside) -> None:
     assert "is not in" in outside.err
 
 
-def test_a_refused_change_is_reported_and_exits_with_1(aside: Aside) -> None:
+def test_a_change_that_cannot_be_applied_is_reported_and_apply_exits_with_1(aside: Aside) -> None:
     """The person edited the same file meanwhile; --force overwrites that edit."""
     (aside.project / "a").write_text("person")
     aileron = Command(aside.home, folder=str(aside.project))
@@ -124,7 +124,7 @@ def test_discarding_removes_all_pending_changes(aside: Aside) -> None:
 
 
 @pytest.mark.abuse_case("CP5")
-def test_large_changes_are_not_applied_without_large(tmp_path: Path) -> None:
+def test_large_changes_are_applied_only_with_the_large_option(tmp_path: Path) -> None:
     """A sparse file of 3 GiB could fill the disk: --yes alone does not write it, --large does."""
     aside = Aside(tmp_path)
     aside.begin()

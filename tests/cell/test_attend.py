@@ -38,7 +38,7 @@ def piped(*words: str, given: bytes = b"", **options: str) -> subprocess.Complet
 # Pipes and files
 
 
-def test_pipes_pass_every_byte_and_the_exit_code() -> None:
+def test_pipes_carry_every_byte_and_the_agents_exit_code_is_passed_on() -> None:
     """Terminal sequences are not filtered in a pipe, more than any buffer passes, and standard error stays separate."""
     data = os.urandom(3_000_000) + b"\x1b]52;c;eA==\x07"
     same = piped("/usr/bin/cat", given=data)
@@ -49,7 +49,7 @@ def test_pipes_pass_every_byte_and_the_exit_code() -> None:
     assert (apart.returncode, apart.stdout, apart.stderr) == (7, b"out\n", b"err\n")
 
 
-def test_a_file_is_read_and_written_at_the_shells_position(tmp_path: Path) -> None:
+def test_the_agent_reads_and_writes_a_shared_file_at_the_shells_offset(tmp_path: Path) -> None:
     """The shell shares the file's offset with the command: what others write before and after stays."""
     source, sink = tmp_path / "in", tmp_path / "out"
     source.write_bytes(b"x" * 500_000)
@@ -108,7 +108,7 @@ def test_the_command_waits_for_a_reader_that_pauses(way: str) -> None:
         assert err == b"attended: SIGINT before all of its output was read\n"
 
 
-def test_an_agent_killed_by_a_signal_exits_like_in_a_shell() -> None:
+def test_the_exit_code_of_an_agent_killed_by_a_signal_is_that_of_a_shell() -> None:
     """The exit code is 128 plus the signal's number."""
     assert piped(*agent("kill", "9")).returncode == 137
 
@@ -151,7 +151,7 @@ def test_an_agent_that_does_not_end_is_killed() -> None:
     assert b"still running 0.2 s after SIGTERM" in err
 
 
-def test_an_ignored_hangup_stays_ignored() -> None:
+def test_an_agent_started_with_an_ignored_hangup_signal_ignores_it() -> None:
     """Under nohup(1), the agent gets no SIGHUP and continues until another signal ends it."""
     words = ["/usr/bin/env", "--ignore-signal=HUP", *attended(*agent("signal"))]
     with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as process:
@@ -163,7 +163,7 @@ def test_an_ignored_hangup_stays_ignored() -> None:
     assert out == b"saw SIGTERM\r\n"
 
 
-def test_an_agent_that_stops_stops_the_command_too() -> None:
+def test_the_command_stops_when_its_agent_stops() -> None:
     """The test has no terminal: the command gets SIGTSTP and stops with its agent, and later passes SIGCONT on."""
     with subprocess.Popen(
         attended(*agent("stop")), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True
@@ -181,7 +181,7 @@ def test_an_agent_that_stops_stops_the_command_too() -> None:
 # Terminals
 
 
-def test_keys_arrive_as_they_are_typed() -> None:
+def test_typed_keys_reach_the_agent_unchanged() -> None:
     """Control characters and a bracketed paste arrive byte for byte; the outer terminal echoes none of them."""
     typed = "\x03\x1a\x1c\x13\x11\x04\r\n\x1b[200~pasted\r\x1b[201~é\x7fq".encode()
     with RawTerminal(attended(*agent("keys")), ENVIRONMENT) as at:
@@ -314,7 +314,7 @@ def test_the_command_waits_for_the_replies_of_a_slow_terminal() -> None:
     assert typed == b"echo typed\r\ntyped\r\n"
 
 
-def test_a_full_screen_program_looks_like_outside() -> None:
+def test_a_full_screen_program_looks_the_same_in_a_cell_and_outside() -> None:
     """less(1) shows the same in a cell and outside, with every attribute; afterwards the shell's screen is back."""
     words = ["/bin/sh", "-c", "seq 1 100 | sed 's/$/ é ─ 漢字/' | LESS= LC_ALL=C.UTF-8 less"]
     shown = []
@@ -350,7 +350,7 @@ def test_output_to_a_terminal_with_piped_input_is_filtered() -> None:
 # Doors
 
 
-def test_a_cell_reaches_out_through_a_door_and_is_reached_through_a_published_port(tmp_path: Path) -> None:
+def test_a_cell_reaches_a_target_through_a_door_and_is_reached_by_a_published_port(tmp_path: Path) -> None:
     """A door is a forwarded connection; it first sends its preamble to the target, and never into the cell."""
     with socket.socket(socket.AF_UNIX) as target:
         target.bind(str(tmp_path / "d"))

@@ -154,7 +154,7 @@ def test_swapping_two_folders_lists_all_files_in_them(project: Path, cells: Path
     assert one(changes, "one").notes == ("another folder took its place",)
 
 
-def test_a_file_of_another_kind_is_listed_with_its_former_kind(project: Path, cells: Path) -> None:
+def test_a_file_replaced_by_another_kind_is_listed_with_its_former_kind(project: Path, cells: Path) -> None:
     """The files of a folder that became a link are listed as removed."""
 
     def agent(root: Path) -> None:
@@ -246,7 +246,7 @@ def test_a_bare_repository_in_any_folder_is_recognized(project: Path, cells: Pat
     assert found == {"data/config": ["git configuration"], "data/hooks/pre-push": ["git hook"]}
 
 
-def test_a_repository_in_two_parts_is_recognized(project: Path, cells: Path) -> None:
+def test_a_git_repository_spread_over_two_folders_is_recognized(project: Path, cells: Path) -> None:
     """HEAD in one folder leads to another with configuration and hooks: neither part is complete."""
 
     def agent(root: Path) -> None:
@@ -303,7 +303,7 @@ def test_a_link_in_place_of_the_hooks_is_a_hook(project: Path, cells: Path) -> N
     assert reasons(changed_by(agent, project, cells))[".git/hooks"] == ["git hook"]
 
 
-def test_a_project_behind_a_new_link_is_not_read(tmp_path: Path, cells: Path) -> None:
+def test_a_project_whose_parent_folder_became_a_link_is_not_read(tmp_path: Path, cells: Path) -> None:
     """A link replaced a parent folder: names of another folder must not be read, so the rest is reported as unknown."""
     above, moved = tmp_path / "above", tmp_path / "moved"
     project = above / "project"
@@ -392,7 +392,9 @@ def test_an_unreadable_state_file_is_listed(project: Path, cells: Path, tmp_path
     assert [found.kind for found in changes.entries[0].executes] == ["agents"]
 
 
-def test_a_state_file_of_another_kind_is_listed(project: Path, cells: Path, tmp_path: Path) -> None:
+def test_an_agents_state_file_replaced_by_another_kind_of_file_is_listed(
+    project: Path, cells: Path, tmp_path: Path
+) -> None:
     """A link replaced the file. A file of that name in the project is no state file, so it is listed as usual."""
     folder = tmp_path / "own"
     folder.mkdir()
@@ -412,7 +414,7 @@ def test_a_state_file_of_another_kind_is_listed(project: Path, cells: Path, tmp_
     ]
 
 
-def test_git_obeys_the_configuration_tricks_that_the_list_reports(project: Path, cells: Path) -> None:
+def test_the_real_git_obeys_the_configuration_keys_that_the_list_reports(project: Path, cells: Path) -> None:
     """The test runs the real git on keys after a byte order mark or a comment, and on a quoted transport."""
     text = '\ufeff# \\\n[core]\n\thooksPath = x\n[remote "o"]\n\turl = "e"xt::sh\n'
     changes = changed_by(lambda root: (root / ".git/config").write_text(text), project, cells)
@@ -473,7 +475,7 @@ def test_a_link_is_never_followed(project: Path, cells: Path) -> None:
     assert one(changes, "empty").executes[0].detail == str(outside)
 
 
-def test_files_outside_a_project_are_named_by_their_own_path(project: Path, cells: Path, tmp_path: Path) -> None:
+def test_files_outside_a_project_are_listed_by_their_full_path(project: Path, cells: Path, tmp_path: Path) -> None:
     """~/.bashrc is reported as a shell's file; files that no program reads by name are only listed."""
     files = [tmp_path / name for name in (".bashrc", ".futurerc", "letter", "fish/conf.d/x.fish", "fish/notes")]
     for file in files:
@@ -490,7 +492,7 @@ def test_files_outside_a_project_are_named_by_their_own_path(project: Path, cell
     assert seen == {str(file): kind for file, kind in zip(files, kinds, strict=True)}
 
 
-def test_folders_beside_the_project_list_only_risky_files(project: Path, cells: Path, tmp_path: Path) -> None:
+def test_in_folders_beside_the_project_only_risky_files_are_listed(project: Path, cells: Path, tmp_path: Path) -> None:
     """The caller names the files of an agent's own state; a single file as root is listed if it was written."""
     state = tmp_path / "state"
     (state / "hooks").mkdir(parents=True)
@@ -543,7 +545,7 @@ def test_programs_and_links_beside_the_project_are_listed_whatever_their_name(
     assert set(listed(changes)) == set(reasons(changes))
 
 
-def test_creating_or_removing_a_whole_root_is_a_change(project: Path, cells: Path, tmp_path: Path) -> None:
+def test_creating_or_removing_a_whole_watched_path_is_listed(project: Path, cells: Path, tmp_path: Path) -> None:
     """The agent made a settings file, and removed a folder."""
     made, gone = tmp_path / "made.json", tmp_path / "gone"
     gone.mkdir()
@@ -557,7 +559,7 @@ def test_creating_or_removing_a_whole_root_is_a_change(project: Path, cells: Pat
     assert {(change.root, change.what) for change in changes.entries} >= {(str(made), "made"), (str(gone), "removed")}
 
 
-def test_ailerons_own_files_in_the_folder_are_not_listed(tmp_path: Path) -> None:
+def test_files_of_ailerons_own_home_in_the_project_are_not_listed(tmp_path: Path) -> None:
     """A project that is the person's home directory contains Aileron's home, which the daemon keeps writing to."""
     (tmp_path / ".aileron").mkdir(mode=0o700)
     _wait_for_the_clock()
@@ -596,13 +598,15 @@ def test_the_recorded_start_is_never_later_than_the_first_write(tmp_path: Path) 
         (10_123_456_789, 10_123_456_789, True),
     ],
 )
-def test_a_truncated_timestamp_counts_as_late_as_possible(ctime: int, start: int, is_new: bool) -> None:
+def test_a_file_time_truncated_by_its_file_system_counts_as_late_as_possible(
+    ctime: int, start: int, is_new: bool
+) -> None:
     """A file system with coarse timestamps rounds down: trailing zeros may hide almost one step."""
     assert is_since(ctime, start) is is_new
 
 
 @pytest.mark.abuse_case("CL1")
-def test_a_clock_that_was_set_back_hides_no_change(tmp_path: Path) -> None:
+def test_a_system_clock_that_was_set_back_hides_no_change(tmp_path: Path) -> None:
     """The start moves back by the difference between the two clocks; a clock that was set forward moves nothing."""
     now = Moment.of(str(tmp_path))
     hour = 3600 * 10**9
@@ -613,7 +617,7 @@ def test_a_clock_that_was_set_back_hides_no_change(tmp_path: Path) -> None:
     assert forward.earliest() == forward.stamp_ns
 
 
-def test_the_probe_of_the_clock_leaves_no_trace(project: Path) -> None:
+def test_checking_the_file_systems_clock_leaves_no_file_and_restores_the_folders_times(project: Path) -> None:
     """The probe creates a file to read its timestamp, then removes it and restores the folder's times."""
     before = project.stat()
     Moment.of(str(project))
@@ -624,7 +628,7 @@ def test_the_probe_of_the_clock_leaves_no_trace(project: Path) -> None:
 # Bounds
 
 
-def test_files_beyond_the_bound_count_as_changed(project: Path, cells: Path) -> None:
+def test_files_beyond_the_number_recorded_at_the_start_are_listed_as_changed(project: Path, cells: Path) -> None:
     """The start has only a bounded number of names, so later files there are listed as changed, with a note."""
     from aileron.cell.compare import compare
     from aileron.cell.listing import Listing
@@ -680,7 +684,7 @@ def test_a_hundred_thousand_files_are_all_read() -> None:
 
 
 @pytest.mark.abuse_case("CL4")
-def test_hostile_names_are_harmless_and_kept_exactly(project: Path, cells: Path) -> None:
+def test_hostile_file_names_are_recorded_exactly_and_shown_escaped(project: Path, cells: Path) -> None:
     """The names have line ends, escapes, marks that reverse text, and bytes that are not UTF-8."""
     names = [b"a\nerror: fine", b"\x1b[2Jclear", "\u202egpj.exe".encode(), b"\xff\xfe", b"x" * 255]
 
@@ -720,7 +724,7 @@ def test_a_summary_fits_on_a_screen_and_shows_every_kind(project: Path, cells: P
     assert changes.executing == 1001
 
 
-def test_the_list_can_be_read_while_the_agent_works(project: Path, cells: Path) -> None:
+def test_the_list_of_changes_can_be_read_while_the_agent_works(project: Path, cells: Path) -> None:
     """Another command compares with the recorded start; after the end it shows the recorded list."""
     watch = Watch.begin(starts_of([Root(str(project))], cells), cells / SESSION)
     (project / "one").write_text("x")
@@ -737,7 +741,7 @@ def test_the_list_can_be_read_while_the_agent_works(project: Path, cells: Path) 
     assert "three" not in listed(after)
 
 
-def test_a_killed_session_is_compared_with_its_start(project: Path, cells: Path) -> None:
+def test_after_a_killed_session_the_project_is_compared_with_its_recorded_start(project: Path, cells: Path) -> None:
     """The session could not record a list at its end, so the current differences are listed, with a note."""
     watch = Watch.begin(starts_of([Root(str(project))], cells), cells / SESSION)
     (project / "one").write_text("x")
@@ -756,7 +760,7 @@ def test_the_recorded_list_is_readable_only_by_its_owner(project: Path, cells: P
     assert {stat.S_IMODE(file.stat().st_mode) for file in (cells / SESSION).iterdir()} == {0o600}
 
 
-def test_old_cells_are_pruned_except_those_in_use_or_with_changes(tmp_path: Path, project: Path) -> None:
+def test_records_of_old_cells_are_removed_unless_in_use_or_with_changes(tmp_path: Path, project: Path) -> None:
     """The limits are on their number and their age."""
     cells = tmp_path / "cells"
     now = time.time()
@@ -775,7 +779,7 @@ def test_old_cells_are_pruned_except_those_in_use_or_with_changes(tmp_path: Path
     assert {kept.session for kept in kept_cells(cells)} == {f"ses-{MAX_CELLS:03}"}
 
 
-def test_the_writable_places_of_earlier_cells_are_on_record(tmp_path: Path, project: Path) -> None:
+def test_the_folders_that_earlier_cells_could_write_are_recorded(tmp_path: Path, project: Path) -> None:
     """Each place of every cell is listed once; a record that cannot be parsed is an error."""
     cells, other = tmp_path / "cells", tmp_path / "other"
     other.mkdir()
@@ -862,7 +866,7 @@ def test_a_hook_is_listed_beside_one_line_for_an_environment(project: Path, cell
         (".next", "BUILD_ID"),
     ],
 )
-def test_a_folder_of_packages_is_one_line(project: Path, cells: Path, folder: str, mark: str) -> None:
+def test_a_folder_of_packages_is_listed_as_one_line(project: Path, cells: Path, folder: str, mark: str) -> None:
     """The folder's marker file makes it one line; without the marker, each file is listed."""
 
     def agent(root: Path) -> None:
@@ -881,7 +885,7 @@ def test_a_folder_of_packages_is_one_line(project: Path, cells: Path, folder: st
     assert changes.executing == 1
 
 
-def test_compiled_modules_of_all_folders_are_one_line(project: Path, cells: Path) -> None:
+def test_compiled_python_modules_of_all_folders_are_listed_as_one_line(project: Path, cells: Path) -> None:
     """Other files among them are listed by themselves."""
 
     def agent(root: Path) -> None:
@@ -918,7 +922,7 @@ def test_an_agent_cannot_hide_files_by_adding_a_marker_file(project: Path, cells
 
 
 @pytest.mark.abuse_case("CL8")
-def test_many_files_of_one_kind_hide_none_of_another(project: Path, cells: Path) -> None:
+def test_many_changed_files_of_one_kind_hide_no_file_of_another_kind(project: Path, cells: Path) -> None:
     """Each kind has its own limit in the list."""
 
     def agent(root: Path) -> None:

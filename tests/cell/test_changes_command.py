@@ -41,7 +41,7 @@ def projects(tmp_path: Path, home: Path) -> Iterator[tuple[Path, Path]]:
     found[1].abandon()
 
 
-def test_the_latest_cell_of_the_current_folder_is_shown(
+def test_the_changes_of_the_latest_cell_of_the_current_folder_are_shown(
     home: Path, projects: tuple[Path, Path], tmp_path: Path
 ) -> None:
     """A folder inside the project works too; elsewhere, the latest cell of all is shown."""
@@ -65,7 +65,7 @@ def test_a_session_is_named_by_the_end_of_its_id(home: Path, projects: tuple[Pat
     assert "a\x1b[2Jb\nc" in {entry["path"] for entry in first["entries"]}
 
 
-def test_a_terminal_gets_a_heading_and_no_escape_of_a_name(home: Path, projects: tuple[Path, Path]) -> None:
+def test_at_a_terminal_the_list_has_a_heading_and_names_are_escaped(home: Path, projects: tuple[Path, Path]) -> None:
     """The heading has the counts; escapes in names are spelled out."""
     said = Command(home, folder=str(projects[0])).at_terminal("sessions", "changes").out
 
@@ -74,7 +74,9 @@ def test_a_terminal_gets_a_heading_and_no_escape_of_a_name(home: Path, projects:
     assert "\\x1b[2J" in said
 
 
-def test_a_missing_list_is_reported_with_what_to_do(home: Path, projects: tuple[Path, Path], tmp_path: Path) -> None:
+def test_a_session_without_a_list_of_changes_is_reported_with_the_fix(
+    home: Path, projects: tuple[Path, Path], tmp_path: Path
+) -> None:
     """The session had no cell, or there is no session; no daemon is started just to say so."""
     missing = Command(home)("sessions", "changes", "ses-none")
     empty = Command(tmp_path / "empty")("sessions", "changes")

@@ -21,7 +21,7 @@ def found(path: str, content: bytes | None = b"", mode: int = 0o644, kind: Entry
     return [(kind, detail) for kind, detail in findings(Candidate(path, kind, mode, lambda: content))]
 
 
-def test_the_page_has_the_table_of_kinds() -> None:
+def test_the_page_lists_every_kind_of_file_that_can_execute() -> None:
     """Every kind is listed with its files and its reason, in the order in which they are shown."""
     rows = re.findall(
         r"^\| ([^|]+) \| ([^|]+) \| ([^|]+) \|$", PAGE.partition("## Files that execute")[2], re.MULTILINE
@@ -234,7 +234,7 @@ def test_a_package_json_is_listed_with_its_scripts(content: bytes | None, shown:
         ("[http]\n\tproxy = x\n\tsslVerify = false\n", ["http.proxy", "http.sslVerify"]),
     ],
 )
-def test_a_git_configuration_shows_the_keys_that_execute(content: str, keys: list[str]) -> None:
+def test_a_git_configuration_is_listed_with_its_keys_that_execute_commands(content: str, keys: list[str]) -> None:
     """Any spelling that git reads is found; keys that only say where a branch comes from are not shown."""
     assert git_keys(content.encode()) == keys
     named = [("git configuration", ", ".join(keys))]
@@ -294,7 +294,7 @@ def test_a_fresh_git_configuration_is_not_listed(url: str) -> None:
         b'[branch "b"]\n\tpushRemote = origin',
     ],
 )
-def test_any_other_git_configuration_is_listed(line: bytes) -> None:
+def test_any_git_configuration_that_could_execute_is_listed(line: bytes) -> None:
     """Unknown keys, inexact syntax and a byte order mark count as possibly executing."""
     fresh = FRESH.format(url="https://a/b").encode()
 
@@ -306,7 +306,7 @@ def test_any_other_git_configuration_is_listed(line: bytes) -> None:
 @pytest.mark.parametrize(
     "unit", ["\n", "[", '[a "', '[a "\\', "\\\n", "a=\\\n", 'a="', "a=#;", "[a]", "#\n", " ", 'a="#']
 )
-def test_no_git_configuration_takes_long_to_read(unit: str) -> None:
+def test_reading_any_git_configuration_takes_bounded_time(unit: str) -> None:
     """Each file is one MiB on which a careless parser would take quadratic time."""
     content = (unit * (MAX_CONTENT // len(unit))).encode()
     started = time.process_time()
@@ -336,7 +336,7 @@ def test_the_shown_details_of_a_file_are_bounded() -> None:
     assert detail.endswith("and 993 more")
 
 
-def test_permission_bits_and_special_files_count_whatever_their_name() -> None:
+def test_permission_bits_and_special_files_are_reported_whatever_the_files_name() -> None:
     """They are reported in addition to what the name says."""
     assert found("notes.txt", mode=0o755) == [("executable", "")]
     assert found("notes.txt", mode=0o2755) == [("executable", ""), ("set-user-ID", "")]
@@ -345,7 +345,7 @@ def test_permission_bits_and_special_files_count_whatever_their_name() -> None:
     assert found("Makefile", mode=0o755) == [("make", ""), ("executable", "")]
 
 
-def test_a_link_with_a_known_name_has_the_kind_of_that_name() -> None:
+def test_a_link_with_a_known_name_is_listed_as_the_kind_of_that_name() -> None:
     """A tool would read the link's target, which the check does not follow."""
     assert found(".git/config", None, kind="link") == [("git configuration", "")]
 

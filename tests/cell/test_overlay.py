@@ -98,7 +98,7 @@ def test_a_replaced_folder_hides_its_earlier_files(aside: Aside) -> None:
     assert listed(aside) == {"docs/one": "removed", "docs/two": "changed"}
 
 
-def test_a_file_that_was_only_touched_is_no_change(aside: Aside) -> None:
+def test_a_file_that_was_touched_but_not_changed_is_not_listed(aside: Aside) -> None:
     """The overlay copied the file to its upper folder, but the copy is equal."""
     aside.agent([["times", "a", 1], ["write", "b", "b\n", 0o644], ["mode", "src/main.py", 0o644]])
 
@@ -114,7 +114,7 @@ def test_a_folder_is_never_renamed_by_a_redirect(aside: Aside) -> None:
 
 
 @pytest.mark.abuse_case("CL6")
-def test_an_agent_cannot_forge_the_kernels_marks(aside: Aside) -> None:
+def test_an_agent_cannot_forge_the_kernels_overlay_marks(aside: Aside) -> None:
     """An agent cannot create the device that marks a removed file, and attributes that it sets have no effect."""
     aside.agent(
         [
@@ -146,7 +146,7 @@ def test_an_unknown_overlay_attribute_is_refused(aside: Aside) -> None:
     }
 
 
-def test_files_that_execute_are_named_before_they_are_applied(aside: Aside) -> None:
+def test_files_that_can_execute_are_named_before_changes_are_applied(aside: Aside) -> None:
     """The list of pending changes has the same findings as for a project changed in place."""
     changes = aside.session(
         [["folder", ".git"], ["folder", ".git/hooks"], ["write", ".git/hooks/pre-commit", "#!/bin/sh\n", 0o755]]
@@ -196,7 +196,7 @@ def test_a_bare_repository_in_an_overlay_is_recognized(tmp_path: Path) -> None:
 # Applying
 
 
-def test_the_applied_project_is_what_the_agent_saw(aside: Aside) -> None:
+def test_the_project_with_all_changes_applied_equals_what_the_agent_saw(aside: Aside) -> None:
     """Contents, permissions and times match; afterwards no change is kept aside."""
     seen = aside.agent(
         [
@@ -229,7 +229,7 @@ def apply_again(kept: Kept) -> int:
     return len(apply(kept).applied)
 
 
-def test_the_tests_own_agent_writes_no_file_outside_its_overlay(aside: Aside, tmp_path: Path) -> None:
+def test_the_program_that_the_tests_run_as_agent_writes_only_in_its_overlay(aside: Aside, tmp_path: Path) -> None:
     """The tests write through links that lead anywhere, so the test program must be confined to the overlay."""
     outside = tmp_path / "outside"
     outside.mkdir(mode=0o755)
@@ -293,7 +293,7 @@ def without_times_of_untouched(found: dict[str, Any]) -> dict[str, Any]:
     return {path: value[:3] for path, value in found.items()}
 
 
-def test_changes_can_be_applied_in_part_and_the_rest_discarded(aside: Aside) -> None:
+def test_some_changes_can_be_applied_and_the_others_discarded(aside: Aside) -> None:
     """Parent folders of an applied file are created; a discarded change does not come back."""
     aside.session(
         [["folder", "made"], ["write", "made/x", "x", 0o644], ["write", "made/y", "y", 0o644], ["remove", "b"]]
@@ -310,7 +310,7 @@ def test_changes_can_be_applied_in_part_and_the_rest_discarded(aside: Aside) -> 
     assert not has_aside(aside.kept)
 
 
-def test_a_path_without_a_change_is_an_error(aside: Aside) -> None:
+def test_applying_a_path_without_a_change_is_an_error(aside: Aside) -> None:
     """The request's other changes are not applied either."""
     aside.session([["write", "a", "x", 0o644]])
     with pytest.raises(AileronError, match="no change is kept aside at 'b'"):
@@ -319,7 +319,7 @@ def test_a_path_without_a_change_is_an_error(aside: Aside) -> None:
     assert listed(aside) == {"a": "changed"}
 
 
-def test_a_file_that_the_person_changed_meanwhile_is_refused(aside: Aside) -> None:
+def test_a_change_to_a_file_that_the_person_also_changed_is_refused(aside: Aside) -> None:
     """Each refusal has its reason (written, made, removed, other kind); the others are applied. Force applies all."""
     seen = aside.agent(
         [
@@ -357,7 +357,7 @@ def test_a_file_that_the_person_changed_meanwhile_is_refused(aside: Aside) -> No
     assert without_times_of_untouched(snapshot(aside.project)) == without_times_of_untouched(seen)
 
 
-def test_an_applied_change_that_the_person_edits_stays(aside: Aside) -> None:
+def test_a_persons_edit_of_an_applied_change_is_not_overwritten(aside: Aside) -> None:
     """Applying the remaining changes does not touch that file again."""
     aside.session([["write", "a", "agent", 0o644], ["remove", "b"]])
     apply(aside.kept, ["a"])
@@ -377,7 +377,7 @@ def test_an_identical_change_by_agent_and_person_needs_no_decision(aside: Aside)
     assert pending(aside.kept) == []
 
 
-def test_a_folder_with_a_file_of_the_persons_is_not_removed(aside: Aside) -> None:
+def test_a_folder_that_contains_a_new_file_of_the_person_is_not_removed(aside: Aside) -> None:
     """The agent removed the folder without knowing that file; the files that it knew are removed."""
     aside.session([["remove", "docs"]])
     (aside.project / "docs/mine").write_text("person")
@@ -397,7 +397,7 @@ def test_no_change_is_applied_while_the_cell_runs(aside: Aside) -> None:
     assert apply(aside.kept).applied == ("a",)
 
 
-def test_undecided_changes_are_never_pruned(aside: Aside) -> None:
+def test_changes_neither_applied_nor_discarded_are_never_removed(aside: Aside) -> None:
     """Even old ones stay until the person applies or discards them."""
     aside.session([["write", "a", "x", 0o644]])
     prune(aside.kept.path.parent, now=4e9)
@@ -436,7 +436,7 @@ for line in sys.stdin:
 
 
 @pytest.mark.slow
-def test_applying_continues_after_a_kill_at_any_point(tmp_path: Path) -> None:
+def test_applying_changes_can_continue_after_a_kill_at_any_point(tmp_path: Path) -> None:
     """The process dies before one of its writing calls: applied files are whole, and the next run finishes the work."""
     for point in range(200):
         folder = tmp_path / str(point)
@@ -478,7 +478,7 @@ def test_applying_continues_after_a_kill_at_any_point(tmp_path: Path) -> None:
 
 
 @pytest.mark.abuse_case("CL5")
-def test_no_link_in_the_project_is_written_through(aside: Aside, tmp_path: Path) -> None:
+def test_no_change_is_written_through_a_link_in_the_project(aside: Aside, tmp_path: Path) -> None:
     """A folder in the path became a link to the person's keys, which stay unchanged even with --force."""
     keys = tmp_path / "ssh"
     keys.mkdir()
@@ -501,7 +501,7 @@ def test_no_link_in_the_project_is_written_through(aside: Aside, tmp_path: Path)
 
 
 @pytest.mark.abuse_case("CL5")
-def test_a_link_swapped_in_at_the_last_moment_is_not_followed(
+def test_a_folder_replaced_by_a_link_between_check_and_write_is_not_followed(
     aside: Aside, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The swap happens between check and write, but the write uses the descriptor of the checked folder."""
@@ -522,7 +522,7 @@ def test_a_link_swapped_in_at_the_last_moment_is_not_followed(
     assert (aside.project / "src/aside/new").read_text() == "agent"
 
 
-def test_a_project_behind_a_new_link_is_not_written_to(tmp_path: Path) -> None:
+def test_no_change_is_applied_to_a_project_whose_parent_folder_became_a_link(tmp_path: Path) -> None:
     """Another cell that could write the parent folder could otherwise choose where the changes go."""
     (tmp_path / "above").mkdir()
     aside = Aside(tmp_path / "above")
@@ -544,7 +544,7 @@ def test_a_project_behind_a_new_link_is_not_written_to(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("when", ["made", "changed"])
-def test_a_file_saved_at_the_last_moment_is_not_overwritten(
+def test_a_file_that_the_person_saves_between_check_and_write_is_not_overwritten(
     aside: Aside, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
     """The person saves it between the check and the write."""
@@ -672,7 +672,7 @@ def test_an_unreadable_change_is_reported_and_can_be_discarded(aside: Aside) -> 
     assert not (aside.kept.path / "over").exists()
 
 
-def test_an_unchanged_overlay_leaves_nothing_to_decide(tmp_path: Path) -> None:
+def test_an_overlay_without_changes_leaves_nothing_to_apply(tmp_path: Path) -> None:
     """Files were only touched, or no agent was started."""
     for name, steps in (("touched", [["times", "a", 1]]), ("not started", None)):
         (tmp_path / name.replace(" ", "-")).mkdir()
@@ -690,13 +690,13 @@ def test_an_unchanged_overlay_leaves_nothing_to_decide(tmp_path: Path) -> None:
 # Places to keep the changes
 
 
-def test_a_home_in_the_project_is_refused(tmp_path: Path) -> None:
+def test_an_aileron_home_inside_the_project_is_refused(tmp_path: Path) -> None:
     """The pending changes would be part of the overlay's own lower folder."""
     with pytest.raises(AileronError, match="inside of"):
         prepare_overlay(tmp_path / ".aileron" / "cells" / SESSION, str(tmp_path))
 
 
-def test_a_home_on_an_overlay_is_refused_with_a_fix(tmp_path: Path) -> None:
+def test_an_aileron_home_on_an_overlay_is_refused_with_a_fix(tmp_path: Path) -> None:
     """Most containers have such a home. The test tries one in an overlay; beside it, on the same disk, it works."""
     for name in ("lower", "upper", "work", "mounted", "project"):
         (tmp_path / name).mkdir()
@@ -721,7 +721,7 @@ def test_a_home_on_an_overlay_is_refused_with_a_fix(tmp_path: Path) -> None:
     assert not (tmp_path / "mounted" / "cells" / "ses-x" / "upper").exists()
 
 
-def test_a_session_without_an_overlay_has_nothing_to_apply(tmp_path: Path) -> None:
+def test_applying_changes_of_a_session_without_an_overlay_is_an_error(tmp_path: Path) -> None:
     """The error says why."""
     from aileron.cell.changes import Watch
     from aileron.cell.start import Root
@@ -731,7 +731,7 @@ def test_a_session_without_an_overlay_has_nothing_to_apply(tmp_path: Path) -> No
         apply(Kept(tmp_path / "cells" / SESSION))
 
 
-def test_the_list_of_a_session_is_available_while_it_runs(aside: Aside) -> None:
+def test_the_pending_changes_of_a_running_session_can_be_listed(aside: Aside) -> None:
     """The list comes from the upper folder, to which the overlay still writes."""
     aside.agent([["write", "a", "x", 0o644]])
     during = look(aside.kept)
@@ -742,7 +742,7 @@ def test_the_list_of_a_session_is_available_while_it_runs(aside: Aside) -> None:
 
 
 @pytest.mark.abuse_case("CP5")
-def test_holes_in_files_stay_holes(aside: Aside) -> None:
+def test_holes_in_sparse_files_stay_holes_when_they_are_applied(aside: Aside) -> None:
     """Gigabytes of holes use no disk space, wherever they are in the file, and the data between them stays in place."""
     gib = 1 << 30
     data = {"all": (3 * gib, []), "some": (gib + 9, [0, 1 << 20, gib]), "end": (2 * gib, [gib]), "none": (4, [0])}

@@ -104,7 +104,7 @@ def everything(connection: socket.socket) -> bytes:
     return b"".join(parts)
 
 
-def test_a_pending_event_of_a_closed_descriptor_does_not_reach_its_successor() -> None:
+def test_a_pending_event_of_a_closed_descriptor_is_not_given_to_its_reused_number() -> None:
     """A handler closes two descriptors that have events too, and opens new ones that get their numbers."""
     loop, told = Loop(), list[int]()
     with contextlib.ExitStack() as stack:
@@ -183,7 +183,9 @@ def test_a_client_that_has_finished_sending_still_gets_its_answer(
 
 
 @pytest.mark.parametrize("goes", ["client", "server"])
-def test_a_closed_end_closes_the_other_end(place: Place, door: tuple[socket.socket, socket.socket], goes: str) -> None:
+def test_closing_one_end_of_a_relayed_connection_closes_the_other_end(
+    place: Place, door: tuple[socket.socket, socket.socket], goes: str
+) -> None:
     """The close arrives even if the closed end had unread data."""
     inside, target = door
     with reached(inside) as client, accepted(target) as server:
@@ -247,7 +249,7 @@ def test_a_slow_reader_makes_the_sender_wait(door: tuple[socket.socket, socket.s
         assert len(everything(server)) == sent
 
 
-def test_the_preamble_comes_first_and_never_enters_the_cell(place: Place, tmp_path: Path) -> None:
+def test_a_doors_preamble_reaches_the_target_first_and_never_enters_the_cell(place: Place, tmp_path: Path) -> None:
     """The target reads it before the client's bytes. Printing a door does not show it."""
     inside, target = place.listener(), place.listener(tmp_path / "out")
     door = Door("mcp", unix_target(str(tmp_path / "out")), preamble=b"token ail_secret\n")
@@ -263,7 +265,7 @@ def test_the_preamble_comes_first_and_never_enters_the_cell(place: Place, tmp_pa
     assert "ail_secret" not in repr(door)
 
 
-def test_a_target_that_restarts_in_time_is_reached(place: Place, tmp_path: Path) -> None:
+def test_a_doors_target_that_restarts_within_the_timeout_is_reached(place: Place, tmp_path: Path) -> None:
     """The relay retries, so a client does not notice that the daemon restarts."""
     inside = place.listener()
     place.relays.serve([inside], Door("agent", unix_target(str(tmp_path / "late"))))
@@ -313,7 +315,7 @@ def test_a_door_limits_its_connections_and_queues_the_next(place: Place, tmp_pat
             assert ninth.recv(5, socket.MSG_WAITALL) == b"ninth"
 
 
-def test_a_connection_waits_if_there_are_no_descriptors(place: Place, tmp_path: Path) -> None:
+def test_a_new_connection_waits_until_a_file_descriptor_is_free(place: Place, tmp_path: Path) -> None:
     """The loop does not spin, and accepts the connection once descriptors are free."""
     inside, target = place.listener(), place.listener(tmp_path / "out")
     place.relays.serve([inside], Door("agent", unix_target(str(tmp_path / "out"))))
@@ -332,7 +334,9 @@ def test_a_connection_waits_if_there_are_no_descriptors(place: Place, tmp_path: 
             assert server.recv(1) == b"x"
 
 
-def test_each_turn_of_the_loop_passes_many_bytes(place: Place, door: tuple[socket.socket, socket.socket]) -> None:
+def test_each_turn_of_the_relays_event_loop_passes_many_bytes(
+    place: Place, door: tuple[socket.socket, socket.socket]
+) -> None:
     """Bytes per turn do not depend on the machine's load: a turn takes some 20 µs."""
     inside, target = door
     size = 32 << 20
@@ -389,7 +393,7 @@ def test_a_published_port_is_reached_only_from_loopback(place: Place) -> None:
     assert asked == [3000] * len(published.listeners)
 
 
-def test_a_missing_server_closes_the_connection_at_once(place: Place) -> None:
+def test_a_connection_to_a_published_port_without_a_server_closes_at_once(place: Place) -> None:
     """A connection to a port without a server fails outside a cell, too; it is not retried."""
     asked: list[int] = []
 

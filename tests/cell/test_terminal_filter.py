@@ -25,7 +25,7 @@ def fed(data: bytes) -> bytes:
 # Row by row
 
 
-def test_the_filter_decides_the_same_under_the_systems_python() -> None:
+def test_the_terminal_filter_behaves_the_same_under_the_systems_python() -> None:
     """Regular expressions have had bugs in some Python releases, and the distribution's may differ."""
     python = "/usr/bin/python3"
     source = (
@@ -49,7 +49,7 @@ def test_the_filter_decides_the_same_under_the_systems_python() -> None:
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: f"{rule.sequence} {rule.name}")
-def test_each_row_of_the_table_decides_as_it_says(rule: Rule) -> None:
+def test_each_example_in_the_filters_table_is_treated_as_the_table_says(rule: Rule) -> None:
     """Each example passes unchanged, is dropped whole, or is rewritten, between two words of text."""
     out = fed(b"before " + rule.example + b" after")
 
@@ -142,7 +142,7 @@ def harm(data: bytes) -> str | None:
     return None if at is None else f"unexpected: {rest[at.start() :][:40]!r}"
 
 
-def test_the_oracle_recognizes_harmful_output() -> None:
+def test_the_independent_check_recognizes_the_tables_harmful_output() -> None:
     """The oracle is an independent check. It must agree with the table on which examples are harmful."""
     for rule in RULES:
         if rule.decision != "passes" and rule.sequence not in ("OSC 0, OSC 1, OSC 2", "ESC c"):
@@ -152,7 +152,7 @@ def test_the_oracle_recognizes_harmful_output() -> None:
 
 
 @given(OUTPUT)
-def test_no_harmful_output_passes(data: bytes) -> None:
+def test_no_harmful_output_passes_the_filter(data: bytes) -> None:
     """This holds for output while the agent runs, and for the sequences that restore the terminal."""
     filtered = TerminalFilter()
     out = filtered.feed(data)
@@ -164,7 +164,7 @@ def test_no_harmful_output_passes(data: bytes) -> None:
 
 
 @given(OUTPUT, st.data())
-def test_any_split_of_the_output_gives_the_same(data: bytes, drawn: st.DataObject) -> None:
+def test_any_split_of_the_output_gives_the_same_filtered_output(data: bytes, drawn: st.DataObject) -> None:
     """Output arrives in arbitrary pieces, or in ones that the agent chose."""
     cuts = sorted(drawn.draw(st.sets(st.integers(0, len(data)), max_size=20)))
     whole, pieces = TerminalFilter(), TerminalFilter()
@@ -176,7 +176,7 @@ def test_any_split_of_the_output_gives_the_same(data: bytes, drawn: st.DataObjec
 
 
 @given(OUTPUT)
-def test_feeding_byte_by_byte_gives_the_same(data: bytes) -> None:
+def test_filtering_the_output_byte_by_byte_gives_the_same_result(data: bytes) -> None:
     """This is the hardest split."""
     pieces = TerminalFilter()
 
@@ -193,13 +193,13 @@ def test_filtered_output_passes_again_unchanged(data: bytes) -> None:
 
 
 @given(st.text(st.characters(blacklist_categories=("Cc", "Cs"))))
-def test_text_passes_byte_for_byte(text: str) -> None:
+def test_text_of_all_scripts_passes_the_filter_byte_for_byte(text: str) -> None:
     """Text of all scripts is tried."""
     assert fed(text.encode()) == text.encode()
 
 
 @given(OUTPUT)
-def test_only_ascii_passes_in_another_character_set(data: bytes) -> None:
+def test_only_ascii_passes_the_filter_on_a_terminal_that_does_not_use_utf_8(data: bytes) -> None:
     """A byte of a UTF-8 letter can be a control character in such a terminal."""
     assert TerminalFilter(is_utf8=False).feed(data).isascii()
 
@@ -236,7 +236,7 @@ def test_nested_and_malformed_sequences_do_not_deceive_the_filter(data: bytes, p
     assert fed(data) == passes
 
 
-def test_a_title_is_made_harmless_and_the_earlier_one_returns() -> None:
+def test_a_terminal_title_is_made_harmless_and_the_persons_title_is_restored() -> None:
     """The title is printable and short; the terminal saves the person's, and restores it."""
     filtered = TerminalFilter()
     out = filtered.feed("\x1b]0;a\tb\u202e\x7f\x85c".encode() + b"\xff" + b"d" * 300 + b"\x07")
@@ -264,7 +264,7 @@ def test_an_unfinished_sequence_uses_bounded_memory() -> None:
 # At the end
 
 
-def test_only_modes_that_are_on_are_turned_off_at_the_end() -> None:
+def test_only_terminal_modes_that_are_on_are_turned_off_at_the_end() -> None:
     """Every mode is tried; the alternate screen is left before the other modes are reset."""
     filtered = TerminalFilter()
     for part in (
@@ -299,7 +299,7 @@ def test_only_modes_that_are_on_are_turned_off_at_the_end() -> None:
     assert filtered.finish() == b""
 
 
-def test_a_program_that_cleaned_up_leaves_nothing_to_restore() -> None:
+def test_a_program_that_reset_its_terminal_modes_leaves_nothing_to_restore() -> None:
     """Only text attributes are reset, which is harmless; after plain text not even that."""
     tidy, plain = TerminalFilter(), TerminalFilter()
     tidy.feed(b"\x1b[?1049h\x1b[>1u\x1b[?25l\x1b[2;5r\x1b[r\x1b[?25h\x1b[<1u\x1b[?1049l")
@@ -310,7 +310,7 @@ def test_a_program_that_cleaned_up_leaves_nothing_to_restore() -> None:
 
 
 @given(OUTPUT)
-def test_after_the_restoring_sequences_nothing_is_left_to_restore(data: bytes) -> None:
+def test_after_the_restoring_sequences_a_second_filter_has_nothing_to_restore(data: bytes) -> None:
     """A second filter behind the first reads its final output like any other, and finds everything turned off."""
     first, behind = TerminalFilter(), TerminalFilter()
     behind.feed(first.feed(data))
@@ -321,7 +321,7 @@ def test_after_the_restoring_sequences_nothing_is_left_to_restore(data: bytes) -
 
 
 @given(OUTPUT)
-def test_pausing_and_resuming_restores_the_same_terminal_state(data: bytes) -> None:
+def test_pausing_and_resuming_an_agent_restores_its_terminal_state(data: bytes) -> None:
     """Only an open hyperlink is lost. A second filter behind the first has as much to restore as without a pause."""
     first, behind, unpaused = TerminalFilter(), TerminalFilter(), TerminalFilter()
     unpaused.feed(first.feed(data))
@@ -354,7 +354,7 @@ def test_a_query_to_the_terminal_is_counted() -> None:
 
 
 @pytest.mark.parametrize("mode", [9, 1000, 1002, 1003, 1004, 2031, 2048])
-def test_turning_on_a_reporting_mode_counts_as_a_query(mode: int) -> None:
+def test_turning_on_a_terminals_reporting_mode_counts_as_a_query(mode: int) -> None:
     """The terminal may send a report after the agent's end; turning the mode off, or another one on, does not count."""
     filter_ = TerminalFilter()
     filter_.feed(b"\x1b[?25h\x1b[?%dl" % mode)

@@ -53,7 +53,7 @@ def written(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for path in folder.glob("*.jsonl") for line in path.read_text().splitlines()]
 
 
-def test_measuring_a_target_counts_its_children_and_keeps_its_exit_status(folder: Path) -> None:
+def test_measuring_a_make_target_counts_its_child_processes_and_keeps_its_exit_status(folder: Path) -> None:
     """The processor time includes the child's, and a failure stays a failure."""
     ran(
         "-m",

@@ -41,7 +41,7 @@ def test_a_process_that_ends_while_it_is_read_is_left_out(sleeper: subprocess.Po
     assert sleeper.pid not in {process.pid for process in read_descendants(os.getpid(), read)}
 
 
-def test_a_process_that_runs_is_read_and_its_errors_are_raised(sleeper: subprocess.Popen[bytes]) -> None:
+def test_a_running_process_is_read_and_other_read_errors_are_raised(sleeper: subprocess.Popen[bytes]) -> None:
     """The positive control: the command line is returned, and a file that is missing for another reason is an error."""
     commands = read_descendants(os.getpid(), psutil.Process.cmdline)
 

@@ -74,13 +74,13 @@ def tree(tmp_path: Path) -> Tree:
     return Tree(tmp_path)
 
 
-def test_a_group_depends_on_its_imports_named_files_and_packages(tree: Tree) -> None:
+def test_a_test_groups_digest_depends_on_its_imports_named_files_and_packages(tree: Tree) -> None:
     """Other files do not count, neither deeper in the product nor in rooms of other groups."""
     assert {str(path.relative_to(tree.root)) for path in tree.inputs("agents")} == DEPENDED_ON
 
 
 @pytest.mark.parametrize("name", sorted(FILES))
-def test_a_change_counts_only_if_the_group_depends_on_the_file(tree: Tree, name: str) -> None:
+def test_a_changed_file_changes_the_digest_only_of_groups_that_depend_on_it(tree: Tree, name: str) -> None:
     """Each file is changed by a line."""
     before = tree.digest("agents")
     (tree.root / name).write_text(FILES[name] + "\n# changed\n")
@@ -88,7 +88,7 @@ def test_a_change_counts_only_if_the_group_depends_on_the_file(tree: Tree, name:
     assert (tree.digest("agents") != before) == (name in DEPENDED_ON)
 
 
-def test_a_new_or_removed_file_in_the_groups_package_changes_its_digest(tree: Tree) -> None:
+def test_a_new_or_removed_file_in_a_test_groups_package_changes_its_digest(tree: Tree) -> None:
     """A file is added, and then another one removed."""
     before = tree.digest("agents")
     (tree.root / "aileron/mcp/new.py").write_text("")
@@ -117,7 +117,7 @@ def test_a_package_in_the_table_that_does_not_exist_is_an_error(tree: Tree) -> N
 @pytest.mark.parametrize(
     ("written", "is_unchanged"), [("{digest}", True), ("{digest}0", False), ("", False)], ids=["its", "another", "none"]
 )
-def test_a_group_is_skipped_only_with_a_stamp_of_exactly_these_inputs(
+def test_a_test_group_is_skipped_only_if_its_stamp_has_the_current_inputs(
     tree: Tree, written: str, is_unchanged: bool
 ) -> None:
     """A stamp of other inputs, or an empty one, does not keep the group from running."""
@@ -129,7 +129,7 @@ def test_a_group_is_skipped_only_with_a_stamp_of_exactly_these_inputs(
 
 
 @pytest.mark.parametrize("group", GROUPS)
-def test_each_package_that_a_group_imports_from_is_in_its_table(group: str) -> None:
+def test_each_package_that_a_test_group_imports_from_is_in_its_table(group: str) -> None:
     """The whole room counts then, and not only the module. Of shared rooms, only the imported module counts."""
     tree = Tree(ROOT)
     table = tree.table()
@@ -165,7 +165,7 @@ PASSING = "def test_passes(): pass\n"
         "an input changes meanwhile",
     ],
 )
-def test_a_group_is_stamped_when_all_of_it_passed(
+def test_a_test_group_is_stamped_only_if_all_of_its_tests_passed(
     tree: Tree, tests: str, options: tuple[str, ...], is_stamped: bool
 ) -> None:
     """A failed, skipped or deselected test, or inputs that changed during the run, prevent the stamp."""

@@ -63,7 +63,7 @@ def test_is_where_the_one_above_was():
 """
 
 
-def test_files_run_side_by_side_and_the_tests_of_a_file_in_one_process(run: Run) -> None:
+def test_test_files_run_in_parallel_and_the_tests_of_one_file_in_one_process(run: Run) -> None:
     """Each of two files waits for the other, which would deadlock in one process."""
     status, said = run(
         {"test_a.py": MEET.format(other="test_b.py"), "test_b.py": MEET.format(other="test_a.py")}, "--shards=2"
@@ -72,7 +72,7 @@ def test_files_run_side_by_side_and_the_tests_of_a_file_in_one_process(run: Run)
     assert (status, "4 passed" in said) == (0, True), said
 
 
-def test_shards_leave_the_temporary_directories_of_other_runs_alone(
+def test_test_shards_leave_the_temporary_directories_of_other_runs_alone(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The shards have theirs elsewhere, and remove them at the end."""
@@ -103,7 +103,7 @@ def test_has_both(kept, over, number): pass
 """
 
 
-def test_module_fixtures_end_with_their_file_and_session_fixtures_do_not(run: Run) -> None:
+def test_module_fixtures_end_with_their_file_and_session_fixtures_last_longer(run: Run) -> None:
     """The files are in several folders, and each shard gets some of them."""
     body = SCOPES.partition("@pytest.mark")
     files = {f"{folder}/test_{name}.py": body[1] + body[2] for folder in "abc" for name in "defg"}
@@ -133,7 +133,7 @@ def test_warns(): warnings.warn("careful")
 """
 
 
-def test_outcomes_are_shown_and_counted_as_in_one_process(run: Run) -> None:
+def test_test_outcomes_of_shards_are_shown_and_counted_as_in_one_process(run: Run) -> None:
     """Failures keep their output, warnings are shown, outcomes are counted, and the exit status is the same."""
     files = {"test_mixed.py": MIXED, "test_good.py": "def test_good(): pass\n"}
     alone, aside = run(files), run(files, "--shards=2")

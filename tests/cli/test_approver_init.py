@@ -205,7 +205,9 @@ def test_init_shows_actions_last_and_default_settings_in_one_line(world: World, 
     assert len(lines) < 24
 
 
-def test_answering_no_to_init_changes_nothing(world: World, aileron: Command, home: Path, file: Path) -> None:
+def test_answering_no_to_init_sends_nothing_and_leaves_no_file(
+    world: World, aileron: Command, home: Path, file: Path
+) -> None:
     """The command asks for no passphrase, sends nothing and leaves no file."""
     for answers in (["n"], [""], ["yess", "n"], ["yess", MINE, MINE]):
         said = aileron.at_terminal("approver", "init", answers=[("[y/N]", answer) for answer in answers])
@@ -311,7 +313,7 @@ def test_init_leaves_no_key_file_if_the_daemon_refuses_it(world: World, aileron:
 # Interrupted
 
 
-def test_init_resolves_an_exchange_whose_response_was_lost(world: World, aileron: Command, file: Path) -> None:
+def test_init_resolves_an_enrollment_whose_response_was_lost(world: World, aileron: Command, file: Path) -> None:
     """The daemon may have accepted the key: the next init then installs it, and makes a new one otherwise."""
 
     def named_and_gone(seen: Seen) -> Reply:
@@ -336,7 +338,7 @@ def test_init_resolves_an_exchange_whose_response_was_lost(world: World, aileron
         assert "is now in place" in flat(said.out)
 
 
-def test_interrupting_init_leaves_everything_as_it_was(world: World, aileron: Command, file: Path) -> None:
+def test_interrupting_init_sends_nothing_and_leaves_no_key(world: World, aileron: Command, file: Path) -> None:
     """Ctrl-C at each of its questions exits with 130, sends nothing and leaves no key."""
     for number in range(1, len(INIT) + 1):
         answers = [*INIT[: number - 1], (INIT[number - 1][0], "\x03")]
@@ -358,7 +360,7 @@ def test_two_concurrent_inits_lose_no_key(world: World, aileron: Command, file: 
 
 
 @pytest.mark.jail
-def test_a_real_daemon_accepts_the_key_and_exchanges_it() -> None:
+def test_a_real_daemon_accepts_the_new_approver_key_and_its_replacement() -> None:
     """The key is found after a restart, then replaced; a key that an interrupted exchange left staged is installed."""
     with daemon_home() as real:
         lend_probe(real)

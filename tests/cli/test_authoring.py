@@ -44,7 +44,7 @@ def test_a_new_action_file_is_valid_at_once(aileron: Command, tmp_path: Path) ->
     assert not (aileron.home / "run").exists()
 
 
-def test_action_new_takes_version_and_hash_from_the_installed_connector(
+def test_action_new_copies_version_and_hash_of_the_installed_connector(
     fake: FakeDaemon, aileron: Command, tmp_path: Path
 ) -> None:
     """This needs exactly one match; several versions or an unknown one leave a placeholder."""
@@ -206,7 +206,7 @@ def written(signature: str) -> ActionFile:
 
 
 @pytest.mark.parametrize("hint", HINTS)
-def test_an_action_created_for_any_annotation_can_be_added(hint: str) -> None:
+def test_an_action_created_for_any_parameter_annotation_can_be_added(hint: str) -> None:
     """Each type annotation is tried as a required parameter, as an optional one, and among several."""
     assert [spec.type for spec in written(f"x: {hint}").inputs] == [
         spec.type for spec in written(f"x: {hint} = ...").inputs

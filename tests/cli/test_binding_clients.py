@@ -83,7 +83,7 @@ def user_name(home: DaemonHome, name: str) -> str | None:
     return found
 
 
-def test_setup_asks_for_no_client_id_if_the_key_file_has_one(
+def test_setup_asks_for_no_client_id_if_the_key_file_contains_a_client_id(
     aileron: Command, home: DaemonHome, tmp_path: Path
 ) -> None:
     """A service account's file names its client; a bare key does not, so its client ID is asked for."""

@@ -258,7 +258,7 @@ def test_setup_with_json_prints_one_object_a_line(fake: FakeDaemon, aileron: Com
     assert last == ENTRY
 
 
-def test_interrupting_the_command_cancels_the_sign_in(fake: FakeDaemon, aileron: Command) -> None:
+def test_interrupting_binding_setup_cancels_its_sign_in(fake: FakeDaemon, aileron: Command) -> None:
     """Ctrl-C, SIGTERM and SIGHUP each tell the daemon, and the exit code is 130."""
     fake.script("GET", "/v1/sign-ins/sgn-1", (200, WAITING))
     fake.script("DELETE", "/v1/sign-ins/sgn-1", (200, {**WAITING, "status": "cancelled"}))
@@ -384,7 +384,9 @@ def test_a_sign_in_without_scopes_says_that_the_provider_decides(fake: FakeDaemo
 # Consent to a binding
 
 
-def test_a_consent_shows_the_account_and_everything_it_allows(fake: FakeDaemon, aileron: Command) -> None:
+def test_the_card_of_a_binding_shows_its_account_and_everything_that_it_allows(
+    fake: FakeDaemon, aileron: Command
+) -> None:
     """A sign-in has account, scopes and application, a stored secret its name; the card says whether a binding is replaced."""
     everything = BindingConsent(
         name=NAME,

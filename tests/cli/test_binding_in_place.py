@@ -68,7 +68,7 @@ def test_a_run_without_a_credential_offers_to_bind_one_at_a_terminal(
     assert len(upstream.requests) == before + 1
 
 
-def test_answering_no_to_the_binding_changes_nothing(aileron: Command, home: DaemonHome) -> None:
+def test_answering_no_to_the_offered_binding_changes_nothing(aileron: Command, home: DaemonHome) -> None:
     """The exit code is 4, and the error has the command that binds."""
     said = aileron.at_terminal("run", "fetch", answers=[NO], NO_COLOR="1").exits(4)
     assert f"aileron binding setup {PROBE} --name basic/SERVICE/IDENTITY" in flat(said).replace("IDENTITY ", "IDENTITY")
@@ -169,7 +169,9 @@ def wider(home: DaemonHome, upstream: CountingServer, tmp_path: Path) -> str:
     return "fetch-wider"
 
 
-def test_an_update_that_asks_for_more_suspends_the_binding(aileron: Command, home: DaemonHome, wider: str) -> None:
+def test_a_connector_update_that_asks_for_a_wider_reach_suspends_the_binding(
+    aileron: Command, home: DaemonHome, wider: str
+) -> None:
     """The new version's actions are refused with what is new and the fix; those of the consented version still run."""
     said = aileron("run", wider, "--json").exits(4)
     assert said.json["error"]["details"]["widened"] == ["host other.example:443"]
@@ -193,7 +195,7 @@ def test_a_suspended_binding_can_be_rebound_while_its_run_waits(aileron: Command
     assert aileron("run", wider).code == 0
 
 
-def test_an_approval_for_one_account_does_not_run_as_another(aileron: Command, home: DaemonHome) -> None:
+def test_a_run_approved_for_one_account_does_not_run_with_another_account(aileron: Command, home: DaemonHome) -> None:
     """The binding's account changed while the question was pending, so the run fails; a new request runs."""
     bind(home, "home")
     asked = aileron("run", "ask-first", "path=/effect", "--json").json["approval_id"]

@@ -91,7 +91,7 @@ def begun_by_another(**environment: str) -> tuple[int, list[int]]:
 
 
 @pytest.mark.usefixtures("home")
-def test_no_cell_process_starts_early_in_a_command_that_will_exec_itself() -> None:
+def test_no_cell_process_starts_early_in_a_launch_command_that_will_exec_itself() -> None:
     """The exec removes the passphrase variable, and afterwards the command would not know of its child."""
     assert begun_by_another(AILERON_VAULT_PASSPHRASE="correct horse battery")[1] == []
     assert len(begun_by_another()[1]) == 1

@@ -121,7 +121,7 @@ def test_a_script_can_store_pem_files_with_extra_text_around_the_blocks(
     assert "cat client.crt client.key > client.pem" in lonely.err
 
 
-def test_a_certificate_that_expired_after_binding_is_listed_as_expired(
+def test_a_client_certificate_that_expired_after_binding_is_listed_as_expired(
     aileron: Command, home: DaemonHome, clients: ClientAuthority
 ) -> None:
     """The list names the fix. While the vault is locked the state is unknown."""
@@ -148,7 +148,7 @@ def test_a_certificate_that_expired_after_binding_is_listed_as_expired(
     )
 
 
-def test_the_fix_for_an_expired_certificate_kept_elsewhere_names_that_place(
+def test_the_fix_for_an_expired_certificate_in_a_secret_store_names_that_store(
     source: Path, clients: ClientAuthority
 ) -> None:
     """The vault has no certificate that `secret set` could replace. Whether it has expired is unknown until it is fetched."""

@@ -47,7 +47,7 @@ def test_commands_and_action_names_are_completed(
     assert set(said.out.split()) == offered
 
 
-def test_completing_never_starts_a_daemon(aileron: Command, home: Path) -> None:
+def test_shell_completion_never_starts_a_daemon(aileron: Command, home: Path) -> None:
     """Completion must be quick and free of side effects while a person is typing."""
     said = aileron(COMP_WORDS="aileron run s", COMP_CWORD="2", _AILERON_COMPLETE="complete_bash")
 
@@ -235,7 +235,9 @@ def test_the_completion_table_matches_the_commands(monkeypatch: pytest.MonkeyPat
     assert found == completing.TAKES
 
 
-def test_names_that_are_unsafe_in_a_shell_or_invisible_are_left_out(fake: FakeDaemon, aileron: Command) -> None:
+def test_completion_leaves_out_names_that_are_unsafe_in_a_shell_or_invisible(
+    fake: FakeDaemon, aileron: Command
+) -> None:
     """The harmless name beside them is offered, for ids and for inputs."""
     hostile = [
         "act-$(reboot)",
@@ -257,7 +259,9 @@ def test_names_that_are_unsafe_in_a_shell_or_invisible_are_left_out(fake: FakeDa
 
 
 @pytest.mark.parametrize("body", [b"not JSON", [], {"approvals": None}, {"approvals": [1]}, {"error": {}}, b"\xff"])
-def test_an_invalid_response_of_the_daemon_completes_nothing(fake: FakeDaemon, aileron: Command, body: Any) -> None:
+def test_completion_offers_nothing_after_an_invalid_response_of_the_daemon(
+    fake: FakeDaemon, aileron: Command, body: Any
+) -> None:
     """The shell shows no message beside what the person is typing."""
     fake.script("GET", "/v1/action-approvals", (200, body))
     said = aileron(COMP_WORDS="aileron approve a", COMP_CWORD="2", _AILERON_COMPLETE="complete_bash")
@@ -279,7 +283,9 @@ def test_completion_waits_one_second_for_a_silent_daemon(home: Path) -> None:
 
 
 @pytest.mark.parametrize("words", ["aileron run 's", "", "aileron run send 'a b"])
-def test_completing_an_unfinished_line_prints_no_message(fake: FakeDaemon, aileron: Command, words: str) -> None:
+def test_completing_an_unfinished_command_line_prints_no_message(
+    fake: FakeDaemon, aileron: Command, words: str
+) -> None:
     """The line may have words to offer or none."""
     fake.add_action("send", "to:string")
     for cword in ("2", "x"):

@@ -44,7 +44,7 @@ def file(home: Path) -> Path:
 # Reading
 
 
-def test_get_shows_a_setting_and_its_source(aileron: Command, file: Path) -> None:
+def test_config_get_shows_a_setting_and_its_source(aileron: Command, file: Path) -> None:
     """The value is on standard output, the source on standard error; no daemon is started."""
     written, default = aileron("config", "get", "notify.desktop"), aileron("config", "get", "sandbox.mode")
 
@@ -63,7 +63,7 @@ def test_get_shows_a_setting_and_its_source(aileron: Command, file: Path) -> Non
     assert not (aileron.home / "run").exists()
 
 
-def test_get_without_a_key_shows_all_settings(aileron: Command, home: Path) -> None:
+def test_config_get_without_a_key_shows_all_settings(aileron: Command, home: Path) -> None:
     """Settings are in the order of the documentation page; no home is needed or created."""
     found = aileron("config", "get", "--json").json
 
@@ -82,7 +82,7 @@ def test_an_unknown_setting_is_refused(aileron: Command, file: Path, words: tupl
     assert file.read_text() == TEXT
 
 
-def test_get_says_if_a_setting_is_not_in_effect(
+def test_config_get_says_if_a_setting_is_not_in_effect(
     fake: FakeDaemon, aileron: Command, file: Path, monkeypatch: Any
 ) -> None:
     """Either the daemon cannot read the file, or the setting waits for a restart or for consent."""
@@ -100,7 +100,7 @@ def test_get_says_if_a_setting_is_not_in_effect(
 # Changing
 
 
-def test_set_changes_one_setting_and_keeps_the_rest(aileron: Command, file: Path) -> None:
+def test_config_set_changes_one_setting_and_keeps_the_rest_of_the_file(aileron: Command, file: Path) -> None:
     """Comments, order and blank lines stay; new tables are appended."""
     assert aileron("config", "set", "notify.desktop", "true").code == 0
     assert file.read_text() == TEXT.replace("desktop = false", "desktop = true")
@@ -117,7 +117,7 @@ def test_set_changes_one_setting_and_keeps_the_rest(aileron: Command, file: Path
     assert file.stat().st_mode & 0o777 == 0o600
 
 
-def test_set_with_default_removes_a_setting(aileron: Command, file: Path) -> None:
+def test_config_set_with_the_option_default_removes_a_setting(aileron: Command, file: Path) -> None:
     """The setting leaves the file; a second time changes nothing."""
     assert aileron("config", "set", "notify.desktop", "--default").code == 0
     assert "desktop" not in tomllib.loads(file.read_text())["notify"]
@@ -155,7 +155,7 @@ def test_the_first_setting_creates_the_file_and_the_home(aileron: Command, home:
         (("sandbox.mode", "a\x1b[2Kb"), "mode 'a\\x1b[2Kb' is not one of"),
     ],
 )
-def test_set_refuses_a_value_that_the_daemon_would_reject(
+def test_config_set_refuses_a_value_that_the_daemon_would_reject(
     aileron: Command, file: Path, words: tuple[str, ...], told: str
 ) -> None:
     """The error says why, and the file is unchanged."""
@@ -166,7 +166,7 @@ def test_set_refuses_a_value_that_the_daemon_would_reject(
     assert [path.name for path in file.parent.iterdir()] == ["config.toml"]
 
 
-def test_add_appends_an_entry_and_keeps_the_others(aileron: Command, file: Path) -> None:
+def test_config_add_appends_an_entry_to_a_list_setting_and_keeps_its_entries(aileron: Command, file: Path) -> None:
     """Layout and comments stay; several entries can be added at once, and an entry that is named twice is added once."""
     first = aileron("config", "add", "egress.private", "db.lan:5432")
     again = aileron("config", "add", "egress.private", "db.lan:5432", "nas.lan:443")
@@ -179,7 +179,7 @@ def test_add_appends_an_entry_and_keeps_the_others(aileron: Command, file: Path)
     assert file.read_text() == TEXT.replace("# the NAS\n", f"# the NAS\n{added}")
 
 
-def test_remove_deletes_an_entry_and_keeps_the_others(aileron: Command, file: Path) -> None:
+def test_config_remove_deletes_one_entry_of_a_list_setting(aileron: Command, file: Path) -> None:
     """An entry that is not in the list is no mistake; removing the last one leaves an empty list."""
     aileron("config", "add", "egress.private", "db.lan:5432", "b.lan:2")
     assert aileron("config", "remove", "egress.private", "b.lan:2", "db.lan:5432", "c.lan:1").code == 0
@@ -191,7 +191,7 @@ def test_remove_deletes_an_entry_and_keeps_the_others(aileron: Command, file: Pa
     assert tomllib.loads(file.read_text())["egress"] == {"private": []}
 
 
-def test_adding_to_an_unset_list_starts_with_its_default(aileron: Command, home: Path) -> None:
+def test_adding_to_an_unset_list_setting_keeps_its_default_entries(aileron: Command, home: Path) -> None:
     """The default entries stay in effect, and the file is created if there is none. Removing an unlisted entry creates none."""
     default = shaped(parse_settings("", Path("x")).values()["forges.gitlab.storage"])
     assert aileron("config", "remove", "forges.gitlab.storage", "https://a.example").code == 0
@@ -215,7 +215,7 @@ def test_adding_to_an_unset_list_starts_with_its_default(aileron: Command, home:
     ],
     ids=["a number", "no setting", "no entry", "no word"],
 )
-def test_add_and_remove_refuse_settings_that_are_not_lists(
+def test_config_add_and_remove_refuse_settings_that_are_not_lists(
     aileron: Command, file: Path, verb: str, words: tuple[str, ...], told: str
 ) -> None:
     """The error also covers unknown settings and missing entries, with a fix; the file is unchanged."""
@@ -225,7 +225,7 @@ def test_add_and_remove_refuse_settings_that_are_not_lists(
     assert file.read_text() == TEXT
 
 
-def test_add_refuses_an_entry_that_the_daemon_would_reject(aileron: Command, file: Path) -> None:
+def test_config_add_refuses_an_entry_that_the_daemon_would_reject(aileron: Command, file: Path) -> None:
     """A valid entry in the same command is not added either."""
     for entry, told in (("nas.lan", "'nas.lan' has no port"), ("*.lan:443", "wildcards are not allowed")):
         said = aileron("config", "add", "egress.private", "b.lan:2", entry)
@@ -233,7 +233,7 @@ def test_add_refuses_an_entry_that_the_daemon_would_reject(aileron: Command, fil
     assert file.read_text() == TEXT
 
 
-def test_set_names_the_list_entries_that_it_removes_and_the_undo_command(aileron: Command, file: Path) -> None:
+def test_config_set_names_the_list_entries_that_it_removes_and_the_undo_command(aileron: Command, file: Path) -> None:
     """The person may have meant `add`; the note is absent if no entry is lost."""
     kept = aileron("config", "set", "egress.private", "nas.lan:443,db.lan:5432")
     lost = aileron("config", "set", "egress.private", "b.lan:2")
@@ -262,7 +262,7 @@ def test_settings_that_need_each_other_are_set_in_one_step(aileron: Command, fil
     }
 
 
-def test_set_says_when_the_setting_takes_effect(fake: FakeDaemon, aileron: Command, file: Path) -> None:
+def test_config_set_says_when_the_setting_takes_effect(fake: FakeDaemon, aileron: Command, file: Path) -> None:
     """The setting takes effect at once, after a restart, or after consent."""
     fake.settings_at_start = ["notify.desktop"]
     plain = aileron("config", "set", "notify.desktop", "true").err
@@ -275,7 +275,7 @@ def test_set_says_when_the_setting_takes_effect(fake: FakeDaemon, aileron: Comma
     assert "egress.private: not in effect, needs your approval: aileron approval list" in " ".join(said.split())
 
 
-def test_commands_do_not_change_a_broken_or_linked_config_file(aileron: Command, file: Path) -> None:
+def test_config_commands_do_not_change_a_broken_or_linked_config_file(aileron: Command, file: Path) -> None:
     """The file's problem is shown, by `get` as well; a symbolic link is not followed."""
     file.write_text("[notify\n")
     for words in (("get", "notify.desktop"), ("set", "notify.desktop", "true")):
@@ -374,7 +374,7 @@ def test_concurrent_config_changes_are_not_lost(file: Path) -> None:
     assert sorted(list_in_force("egress.private", read_text(file), file)) == sorted(["nas.lan:443", *wanted])
 
 
-def test_add_refuses_a_string_in_place_of_a_list(aileron: Command, file: Path) -> None:
+def test_config_add_refuses_a_file_with_a_string_in_place_of_a_list(aileron: Command, file: Path) -> None:
     """The string's characters must not become entries. Positive control: a file with a list accepts the entry."""
     file.write_text('[mcp]\nkeep_listed = "abc"\n')
     assert aileron("config", "add", "mcp.keep_listed", "send").code != 0
@@ -393,7 +393,7 @@ def test_add_refuses_a_string_in_place_of_a_list(aileron: Command, file: Path) -
     ],
     ids=["shell", "comma"],
 )
-def test_the_undo_command_can_be_pasted_into_a_shell(
+def test_the_undo_command_of_config_set_can_be_pasted_into_a_shell(
     aileron: Command, file: Path, entry: str, undo: str | None
 ) -> None:
     """Words are quoted for the shell; for an entry that no argument can express, no command is shown."""
@@ -425,7 +425,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
 
 
 @given(st.sampled_from(TEXTS), st.data())
-def test_a_change_alters_only_the_named_settings(text: str, data: st.DataObject) -> None:
+def test_changing_a_setting_alters_no_setting_that_was_not_named(text: str, data: st.DataObject) -> None:
     """This holds for every notation in the file; a change that cannot be inserted is refused."""
     path = Path("config.toml")
     keys = data.draw(st.lists(st.sampled_from(SETTINGS), min_size=1, max_size=3, unique=True))
@@ -448,7 +448,7 @@ def test_a_change_alters_only_the_named_settings(text: str, data: st.DataObject)
     ]
 
 
-def test_every_setting_has_a_value_and_a_kind() -> None:
+def test_every_setting_has_a_default_value_and_a_kind() -> None:
     """The defaults have the names of the documentation page."""
     values = Settings().values()
 

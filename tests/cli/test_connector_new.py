@@ -120,7 +120,7 @@ def test_connector_new_refuses_an_invalid_operation_or_host(
     assert (said.code, told in said.err, list(tmp_path.iterdir())) == (2, True, []), said
 
 
-def test_the_suite_lists_the_actions_in_the_repository(aileron: Command, tmp_path: Path) -> None:
+def test_the_generated_suite_lists_the_actions_in_the_repository(aileron: Command, tmp_path: Path) -> None:
     """The file has a name, a description and the actions, and no other key; this holds for each language."""
     for lang in ("python", "c"):
         directory = tmp_path / lang
@@ -132,7 +132,7 @@ def test_the_suite_lists_the_actions_in_the_repository(aileron: Command, tmp_pat
         assert sorted(suite["actions"]) == there
 
 
-def test_a_new_connectors_generated_pytest_tests_pass(aileron: Command, tmp_path: Path) -> None:
+def test_the_generated_pytest_tests_of_a_new_connector_pass(aileron: Command, tmp_path: Path) -> None:
     """The tests run as an author runs them, in an ordinary process in the directory."""
     directory = tmp_path / "things"
     assert made(aileron, directory).code == 0
@@ -143,7 +143,7 @@ def test_a_new_connectors_generated_pytest_tests_pass(aileron: Command, tmp_path
     assert "2 passed" in done.stdout
 
 
-def test_the_private_key_is_outside_the_repository_and_readable_by_its_owner_only(
+def test_the_signing_key_is_outside_the_repository_and_readable_by_its_owner_only(
     aileron: Command, tmp_path: Path
 ) -> None:
     """The umask makes no difference. The public half is published; the command names the private key's file, but not the key."""
@@ -185,7 +185,7 @@ def test_connector_new_overwrites_nothing_and_leaves_no_partial_result(aileron: 
     assert (beside.code, (tmp_path / "new-key").exists()) == (0, True)
 
 
-def test_connector_new_can_reuse_a_publishers_key(aileron: Command, tmp_path: Path) -> None:
+def test_connector_new_can_reuse_a_publishers_signing_key(aileron: Command, tmp_path: Path) -> None:
     """The option --key names the file, which must be private to its owner and outside the repository."""
     key = tmp_path / "my-key"
     key.write_text(SigningKey(Secret(b"m" * 32)).to_pem().reveal().decode())
@@ -211,7 +211,9 @@ def test_connector_new_can_reuse_a_publishers_key(aileron: Command, tmp_path: Pa
         ("github://acme/../x", "path segment"),
     ],
 )
-def test_a_name_that_is_no_repository_is_refused(aileron: Command, tmp_path: Path, name: str, told: str) -> None:
+def test_connector_new_refuses_a_name_that_is_no_repository(
+    aileron: Command, tmp_path: Path, name: str, told: str
+) -> None:
     """The error suggests the name that was probably meant, and nothing is created."""
     said = made(aileron, tmp_path / "x", name=name)
 
@@ -231,7 +233,7 @@ def test_a_repository_outside_github_gets_no_github_workflow(
     assert "%%" not in "".join(path.read_text() for path in (tmp_path / "x").rglob("*") if path.is_file())
 
 
-def test_every_template_marker_is_filled_in(aileron: Command, tmp_path: Path) -> None:
+def test_every_marker_in_the_generated_files_is_replaced(aileron: Command, tmp_path: Path) -> None:
     """A key's file name may look like a marker and is still only a name."""
     made(aileron, tmp_path / "x", "--key", str(tmp_path / "%%key%% $(x)"))
     texts = {path.name: path.read_text() for path in (tmp_path / "x").rglob("*") if path.is_file()}

@@ -12,7 +12,7 @@ from tests.support.tmux import Tmux
 
 
 @pytest.mark.jail
-def test_the_activity_screen_shows_an_approved_run_and_a_denial(asking: DaemonHome) -> None:
+def test_the_activity_screen_shows_an_approved_run_and_a_denied_request(asking: DaemonHome) -> None:
     """Each story has the request, when it was shown, the decision with its reason, and the end."""
     first, second = (asking.asked("ask-first", {"text": text}) for text in ("one", "two"))
     aileron = Command(asking.path)

@@ -76,7 +76,7 @@ def test_a_terminal_notification_has_only_the_agents_and_the_actions_name(home: 
     assert b"secret" not in notice
 
 
-def test_a_terminal_without_notifications_gets_the_title_only(home: Path, fake: FakeDaemon) -> None:
+def test_a_terminal_without_notifications_gets_only_a_window_title(home: Path, fake: FakeDaemon) -> None:
     """The terminal does not support notifications: their escape sequences could appear as text."""
     world = World(home, fake)
     with at_pty(home, fake, TERM="xterm-256color") as (master, _):
@@ -90,7 +90,7 @@ def test_a_terminal_without_notifications_gets_the_title_only(home: Path, fake: 
     assert b"\x1b]2;" in told
 
 
-def test_the_console_adapts_to_a_new_size(home: Path, fake: FakeDaemon) -> None:
+def test_the_console_adapts_to_a_new_terminal_size(home: Path, fake: FakeDaemon) -> None:
     """A real terminal becomes smaller and larger; exported COLUMNS and LINES with an old size do not matter."""
     World(home, fake).ask(named("one"))
     with Tmux(words(), variables(home, COLUMNS="80", LINES="24"), size=(80, 24)) as at:

@@ -97,7 +97,7 @@ def test_a_denial_in_tmux_asks_for_the_passphrase_and_sends_its_reason(asking: D
     assert (result["status"], result["reason"]) == ("denied", "not today")
 
 
-def test_the_console_needs_a_terminal(home: Path, fake: FakeDaemon) -> None:
+def test_the_console_refuses_to_start_without_a_terminal(home: Path, fake: FakeDaemon) -> None:
     """The error in a pipe names the other commands, and nothing is started."""
     said = Command(home)("console").exits(6)
     assert "the console needs a terminal" in said.err
@@ -115,7 +115,7 @@ def test_a_terminal_without_a_cursor_is_refused_with_the_commands_to_use(
     assert "\x1b[?1049h" not in said.out
 
 
-def test_the_console_does_not_start_below_an_agents_process() -> None:
+def test_the_console_does_not_start_in_a_descendant_of_an_agents_process() -> None:
     """Every descendant of `aileron launch` is refused; an agent's session elsewhere makes no difference."""
     with daemon_home() as home, subprocess.Popen(["sleep", "100"]) as elsewhere:
         home.must("POST", "/v1/sessions", {"agent": "claude", "folder": "/w", "pid": elsewhere.pid})
@@ -212,7 +212,7 @@ def ended(processes: list[psutil.Process]) -> bool:
 @pytest.mark.parametrize(
     "first", [_ITSELF, _TELLS_NOBODY], ids=["first of its session", "of a session that tells nobody"]
 )
-def test_the_console_ends_with_its_terminal(home: Path, fake: FakeDaemon, first: str) -> None:
+def test_closing_the_consoles_terminal_ends_the_console(home: Path, fake: FakeDaemon, first: str) -> None:
     """Closing the window must not leave a console that nobody sees."""
     with at_pty(home, fake, first=first) as (master, processes):
         assert all(process.is_running() for process in processes)
@@ -223,7 +223,7 @@ def test_the_console_ends_with_its_terminal(home: Path, fake: FakeDaemon, first:
         assert ended(processes), [process.as_dict(["pid", "cmdline", "cpu_times"]) for process in processes]
 
 
-def test_the_console_ends_with_its_tmux_session(home: Path, fake: FakeDaemon) -> None:
+def test_ending_the_consoles_tmux_session_ends_the_console(home: Path, fake: FakeDaemon) -> None:
     """The session ends by `tmux kill-session`."""
     fake.script("GET", "/v1/sessions", (200, {"sessions": []}))
     with Tmux(words(), variables(home)) as at:

@@ -87,7 +87,7 @@ def machine(tmp_path: Path, home: Path) -> Iterator[Machine]:
     made("stop")
 
 
-def test_the_service_is_installed_started_and_removed(machine: Machine, home: Path) -> None:
+def test_the_systemd_service_is_installed_started_and_removed(machine: Machine, home: Path) -> None:
     """The unit's own command starts the daemon of this home; uninstalling leaves nothing behind."""
     installed = machine("install")
     running = machine("status", "--json").json
@@ -114,7 +114,7 @@ def test_the_service_is_installed_started_and_removed(machine: Machine, home: Pa
 
 
 @pytest.mark.parametrize("state", ["offline", "no systemctl"])
-def test_without_systemd_no_unit_is_written(machine: Machine, state: str) -> None:
+def test_without_systemd_no_unit_file_is_written(machine: Machine, state: str) -> None:
     """The error says why, and how to start the daemon without systemd."""
     machine.is_("offline", user="")
     said = machine("install", **({"PATH": str(machine.folder)} if state != "offline" else {})).exits(1)
@@ -124,7 +124,7 @@ def test_without_systemd_no_unit_is_written(machine: Machine, state: str) -> Non
     assert not machine.unit.exists()
 
 
-def test_without_a_user_manager_the_unit_is_written_but_not_started(machine: Machine) -> None:
+def test_without_a_systemd_user_manager_the_unit_is_written_but_not_started(machine: Machine) -> None:
     """The error names the command that starts it; uninstalling works without the manager and removes the enabling link too."""
     machine.is_("running", user="")
     said = machine("install")
@@ -148,7 +148,7 @@ def test_errors_of_systemctl_are_shown_with_control_characters_escaped(machine: 
 
 
 @pytest.mark.parametrize("kind", ["file", "link"])
-def test_a_foreign_unit_is_neither_replaced_nor_removed(machine: Machine, kind: str) -> None:
+def test_a_systemd_unit_of_another_program_is_neither_replaced_nor_removed(machine: Machine, kind: str) -> None:
     """The unit is a file of another program, or a link to one."""
     machine.unit.parent.mkdir(parents=True)
     other = machine.unit if kind == "file" else machine.folder / "other"
@@ -168,7 +168,7 @@ def test_uninstalling_a_missing_unit_exits_with_3(machine: Machine) -> None:
     assert machine("uninstall").code == 3
 
 
-def test_words_in_the_unit_are_quoted_for_systemd(tmp_path: Path) -> None:
+def test_words_in_the_systemd_unit_are_quoted(tmp_path: Path) -> None:
     """Percent signs and quotes keep their meaning; characters that systemd would replace are refused."""
     text = unit_text("/opt/my py/python", Path('/h/50% "x"\\y'), {"AILERON_HOME": "/h/50%"})
 

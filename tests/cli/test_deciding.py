@@ -131,7 +131,7 @@ def test_an_approved_run_that_fails_exits_with_the_code_of_its_failure(
     assert (as_json.json["status"], as_json.json["error"]["fix"]) == (status, "aileron audit show run-1")
 
 
-def test_an_approved_run_that_outlasts_the_wait_exits_with_0(fake: FakeDaemon, aileron: Command) -> None:
+def test_approve_exits_with_0_if_the_approved_run_outlasts_the_wait(fake: FakeDaemon, aileron: Command) -> None:
     """The command says where to look."""
     fake.script("GET", f"{ONE}/result", result("running"))
     said = aileron("approve", ID, "--wait", "300ms")
@@ -151,7 +151,9 @@ def test_approve_polls_until_a_long_run_ends(fake: FakeDaemon, aileron: Command)
 
 
 @pytest.mark.parametrize("words", [("soon",), ("25h",), ("-1s",)])
-def test_an_invalid_wait_decides_nothing(fake: FakeDaemon, aileron: Command, words: tuple[str]) -> None:
+def test_approve_with_an_invalid_wait_option_decides_nothing(
+    fake: FakeDaemon, aileron: Command, words: tuple[str]
+) -> None:
     """The exit code is 2, before anything is requested."""
     assert aileron("approve", ID, f"--wait={words[0]}").code == 2
     assert fake.seen == []
@@ -212,7 +214,9 @@ def test_a_decision_that_the_daemon_refuses_for_its_digest_is_not_retried(fake: 
 
 
 @pytest.mark.parametrize("part", ["cafe", "89abcdefcafe", "act-20261121T040000", "act-20261121T040000-0123"])
-def test_part_of_an_id_is_enough_if_the_question_is_shown(fake: FakeDaemon, aileron: Command, part: str) -> None:
+def test_part_of_an_approval_id_is_enough_if_the_question_is_shown(
+    fake: FakeDaemon, aileron: Command, part: str
+) -> None:
     """The part is the end or the beginning of the id of one open question."""
     aileron.at_terminal("approve", part, answers=[(YES_OR_NO, "yes")]).exits(0)
     assert len(decisions(fake)) == 1
@@ -245,7 +249,7 @@ def test_approving_with_yes_at_a_terminal_needs_the_whole_id(fake: FakeDaemon, a
 
 
 @pytest.mark.parametrize("command", [("approve",), ("deny",), ("approval", "show"), ("approval", "cancel")])
-def test_part_of_an_id_that_fits_two_questions_is_refused(
+def test_part_of_an_approval_id_that_fits_two_questions_is_refused(
     fake: FakeDaemon, aileron: Command, command: tuple[str, ...]
 ) -> None:
     """The error names both questions."""
@@ -255,7 +259,9 @@ def test_part_of_an_id_that_fits_two_questions_is_refused(
 
 
 @pytest.mark.parametrize("part", ["afe", "act-", "act-202", "nope", "CAFE", "cafe ", "é", ".."])
-def test_part_of_an_id_that_is_too_short_or_unknown_is_not_found(fake: FakeDaemon, aileron: Command, part: str) -> None:
+def test_part_of_an_approval_id_that_is_too_short_or_unknown_is_not_found(
+    fake: FakeDaemon, aileron: Command, part: str
+) -> None:
     """The exit code is 3, and the fix is the list."""
     said = aileron("deny", part).exits(3)
     assert "fix: aileron approval list" in said.err
@@ -299,7 +305,7 @@ def test_approve_leaves_the_question_pending_unless_the_answer_is_yes(
 
 
 @pytest.mark.parametrize("typed", ["yes", " YES "])
-def test_yes_is_accepted_in_capitals_and_with_surrounding_spaces(
+def test_the_answer_yes_is_accepted_in_capitals_and_with_surrounding_spaces(
     fake: FakeDaemon, aileron: Command, typed: str
 ) -> None:
     """Both are common typing mistakes, and neither makes the answer unclear."""
@@ -325,7 +331,7 @@ def test_approve_writes_only_the_result_to_standard_output(fake: FakeDaemon, hom
     assert kept.read_text() == '{"sent": 1}\n'
 
 
-def test_keys_pressed_before_the_approval_prompt_do_not_answer_it(aileron: Command, home: Path) -> None:
+def test_keystrokes_before_the_approval_prompt_do_not_answer_the_prompt(aileron: Command, home: Path) -> None:
     """Earlier keys are discarded, because they were meant for something else; later ones are read."""
     script = (
         "import select, sys; from aileron.cli.prompts import ask_now; print('press', flush=True); "
@@ -407,7 +413,7 @@ def test_an_approved_run_that_has_not_started_says_why(fake: FakeDaemon, aileron
     assert "not started yet: 64 runs are under way\n" in aileron("approve", ID, "--wait", "0").err
 
 
-def test_a_run_without_a_credential_needs_no_vault(fake: FakeDaemon, aileron: Command) -> None:
+def test_approving_a_run_without_a_credential_needs_no_vault(fake: FakeDaemon, aileron: Command) -> None:
     """The command does not ask for a passphrase either."""
     fake.is_locked = True
     alone = question()["plan"]
@@ -421,7 +427,7 @@ def test_a_run_without_a_credential_needs_no_vault(fake: FakeDaemon, aileron: Co
 # Denying and cancelling
 
 
-def test_a_denial_sends_its_reason(fake: FakeDaemon, aileron: Command) -> None:
+def test_deny_sends_the_given_reason(fake: FakeDaemon, aileron: Command) -> None:
     """A script shows and asks nothing; without --reason, no reason is sent."""
     said = aileron("deny", ID, "--reason", "not to him")
     assert aileron("deny", ID, "--json").json == settled("denied")[1]
@@ -451,7 +457,7 @@ def test_a_given_reason_or_json_skips_the_prompt_for_a_reason(
     assert len(decisions(fake)) == 1
 
 
-def test_a_question_can_be_withdrawn(fake: FakeDaemon, aileron: Command) -> None:
+def test_a_pending_question_can_be_withdrawn_by_the_end_of_its_id(fake: FakeDaemon, aileron: Command) -> None:
     """The end of the id is enough; a withdrawal that comes too late is reported."""
     said = aileron("approval", "cancel", "cafe")
     assert aileron("approval", "cancel", ID, "--json").json == settled("cancelled")[1]
@@ -485,7 +491,7 @@ def test_approval_list_shows_pending_questions(fake: FakeDaemon, aileron: Comman
     assert aileron.at_terminal("approval", "list").out == "nothing is waiting\n"
 
 
-def test_a_list_in_a_pipe_at_a_terminal_has_no_hints(fake: FakeDaemon, aileron: Command) -> None:
+def test_approval_list_with_its_output_in_a_pipe_prints_no_hints(fake: FakeDaemon, aileron: Command) -> None:
     """Standard output is a pipe in `$(aileron approval list | cut -f1)`, and standard error is still the terminal."""
     fake.approvals = [question()]
     piped = Command(
@@ -499,7 +505,7 @@ def test_a_list_in_a_pipe_at_a_terminal_has_no_hints(fake: FakeDaemon, aileron: 
     assert "fix:" not in piped.at_terminal("approver", "status").out
 
 
-def test_a_decided_question_shows_its_decision(fake: FakeDaemon, aileron: Command) -> None:
+def test_approval_show_of_a_decided_question_includes_its_decision(fake: FakeDaemon, aileron: Command) -> None:
     """The output has the time, the surface and the reason; an open question has none of these."""
     decided = {"decided_at": "2026-11-21T04:01:00Z", "surface": "operator", "reason": "not to him"}
     waits = aileron("approval", "show", ID).out
@@ -520,7 +526,7 @@ def test_a_decided_question_shows_its_decision(fake: FakeDaemon, aileron: Comman
 
 
 @pytest.mark.parametrize("is_consent", [False, True], ids=["a run", "a consent"])
-def test_approval_show_prints_no_line_twice(fake: FakeDaemon, aileron: Command, is_consent: bool) -> None:
+def test_approval_show_prints_no_line_of_its_output_twice(fake: FakeDaemon, aileron: Command, is_consent: bool) -> None:
     """A pipe always gets the proof; at a terminal the proof is folded, and the digest stands once above it."""
     asked = subject_question(SUBJECTS["connector"], approval_id=ID) if is_consent else question()
     fake.script("GET", ONE, (200, asked))
@@ -557,7 +563,9 @@ def test_an_unclear_answer_at_the_runs_prompt_is_asked_for_again(fake: FakeDaemo
 
 
 @pytest.mark.parametrize(("typed", "sent"), [("not to him", {"reason": "not to him"}), ("", {})])
-def test_answering_no_denies_the_run(fake: FakeDaemon, aileron: Command, typed: str, sent: dict[str, str]) -> None:
+def test_answering_no_at_the_runs_prompt_denies_the_run(
+    fake: FakeDaemon, aileron: Command, typed: str, sent: dict[str, str]
+) -> None:
     """The exit code is 5, and the reason is sent with the denial."""
     fake.script("GET", f"{ONE}/result", result("denied", error=failed("approval_denied")))
     at_the_question(aileron, (THREE_WAYS, "n"), (WHY, typed)).exits(5)
@@ -565,7 +573,9 @@ def test_answering_no_denies_the_run(fake: FakeDaemon, aileron: Command, typed: 
 
 
 @pytest.mark.parametrize("typed", ["", "\x04"])
-def test_an_empty_answer_leaves_the_run_pending(fake: FakeDaemon, aileron: Command, typed: str) -> None:
+def test_an_empty_answer_at_the_runs_prompt_leaves_the_run_pending(
+    fake: FakeDaemon, aileron: Command, typed: str
+) -> None:
     """The exit code is 75, and the commands that decide are shown."""
     said = at_the_question(aileron, (THREE_WAYS, typed)).exits(75)
     for way in (f"look: aileron approval show {ID}", f"approve: aileron approve {ID}", f"deny: aileron deny {ID}"):
@@ -617,14 +627,16 @@ def test_a_run_decided_before_its_prompt_does_not_prompt(fake: FakeDaemon, ailer
     assert decisions(fake) == []
 
 
-def test_answering_after_the_question_expired_exits_with_6(fake: FakeDaemon, aileron: Command) -> None:
+def test_answering_the_runs_prompt_after_the_question_expired_exits_with_6(fake: FakeDaemon, aileron: Command) -> None:
     """The question expired while the person read it."""
     fake.script("POST", f"{ONE}/decide", error("approval_expired", 410, "the time to approve it is over"))
     said = at_the_question(aileron, (THREE_WAYS, "y")).exits(6)
     assert "error: the time to approve it is over\n" in said.out
 
 
-def test_a_run_that_outlasts_the_wait_after_a_yes_exits_with_75(fake: FakeDaemon, aileron: Command) -> None:
+def test_run_exits_with_75_if_the_run_approved_at_its_prompt_outlasts_the_wait(
+    fake: FakeDaemon, aileron: Command
+) -> None:
     """Every run exits so when the time of --wait has passed."""
     fake.script("GET", f"{ONE}/result", result("running"))
     said = at_the_question(aileron, (THREE_WAYS, "y"), words=("--wait", "100ms")).exits(75)

@@ -118,7 +118,7 @@ def test_approving_several_requests_with_json_prints_one_object(fake: FakeDaemon
     ]
 
 
-def test_several_requests_all_stay_pending_unless_the_answer_is_yes(
+def test_several_requests_stay_pending_unless_the_answer_at_their_prompt_is_yes(
     fake: FakeDaemon, aileron: Command, approver: Approver
 ) -> None:
     """The exit code is 75, no passphrase is asked for, and nothing is sent. Positive control: the first test."""
@@ -143,7 +143,7 @@ def test_several_irreversible_requests_need_the_whole_word_yes_typed_once(
     assert (said.code, len(sent(fake))) == (0, 2), said
 
 
-def test_parts_of_ids_are_enough_if_the_card_is_shown(fake: FakeDaemon, aileron: Command) -> None:
+def test_parts_of_approval_ids_are_enough_if_the_card_is_shown(fake: FakeDaemon, aileron: Command) -> None:
     """A script has to give the whole ids."""
     names = waits(fake, mail(1), mail(2))
     said = aileron("approve", *(name[-6:] for name in names))
@@ -154,7 +154,7 @@ def test_parts_of_ids_are_enough_if_the_card_is_shown(fake: FakeDaemon, aileron:
     assert [name for name, _ in sent(fake)] == names
 
 
-def test_an_id_that_is_given_twice_is_refused(fake: FakeDaemon, aileron: Command) -> None:
+def test_approving_several_requests_with_a_repeated_id_is_refused(fake: FakeDaemon, aileron: Command) -> None:
     """The person probably meant another id, so nothing is prompted for or sent."""
     names = waits(fake, mail(1), mail(2))
     for command in ("approve", "deny"):
@@ -166,7 +166,7 @@ def test_an_id_that_is_given_twice_is_refused(fake: FakeDaemon, aileron: Command
 
 @pytest.mark.parametrize(("asked", "why"), APART)
 @pytest.mark.parametrize("is_signed", [True, False])
-def test_requests_that_are_not_alike_are_refused_together(
+def test_requests_that_are_not_alike_cannot_be_approved_together(
     fake: FakeDaemon,
     home: Path,
     aileron: Command,
@@ -211,7 +211,7 @@ def test_previews_of_several_requests_are_loaded_before_the_card_and_signed(
     assert not digests & {approval["digest"] for approval in fake.approvals}
 
 
-def test_a_preview_that_contradicts_one_request_blocks_all_of_them(
+def test_a_preview_that_contradicts_one_request_blocks_the_approval_of_all_requests(
     fake: FakeDaemon, aileron: Command, approver: Approver
 ) -> None:
     """This differs from the test above in one recipient: nothing is asked, and nothing is sent."""
@@ -237,7 +237,7 @@ def test_several_requests_are_refused_before_the_passphrase_if_one_had_a_convers
     assert PASSPHRASE not in said.out
 
 
-def test_the_first_decision_that_is_refused_stops_the_others(
+def test_the_first_refused_decision_stops_the_remaining_decisions(
     fake: FakeDaemon, aileron: Command, approver: Approver
 ) -> None:
     """Approved requests run; the command lists those that it did not send, and exits with the refusal's code."""
@@ -251,7 +251,7 @@ def test_the_first_decision_that_is_refused_stops_the_others(
     assert f'{names[0]} done {{"sent": "1"}}' in flat(said)
 
 
-def test_a_refused_decision_is_in_the_json(fake: FakeDaemon, aileron: Command) -> None:
+def test_the_json_of_several_approvals_includes_a_refused_decision(fake: FakeDaemon, aileron: Command) -> None:
     """The object also has the runs that completed and the requests that still wait."""
     names = waits(fake, *(mail(number) for number in (1, 2, 3)))
     decided = error("already_decided", 409, "decided", details={"status": "denied"})
@@ -370,7 +370,7 @@ def test_a_script_cannot_deny_with_a_reason_if_decisions_are_signed(
 
 
 @pytest.mark.parametrize("is_decided_before", [True, False])
-def test_a_decided_request_does_not_stop_the_denial_of_others(
+def test_an_already_decided_request_does_not_stop_the_denial_of_the_remaining_requests(
     fake: FakeDaemon, aileron: Command, is_decided_before: bool
 ) -> None:
     """The request was decided before the command or during it; the exit code says that one was."""

@@ -62,7 +62,7 @@ def served(aileron: Command) -> Iterator[Served]:
         process.kill()
 
 
-def test_the_server_serves_clients_with_the_key_on_this_machine(served: Served) -> None:
+def test_the_demo_server_serves_only_clients_on_this_machine_with_its_key(served: Served) -> None:
     """Notes are listed, added, read and deleted; a request without the key is refused, and no other address is open."""
     asked = [
         served.ask("POST", "/notes", b'{"text": "mine"}', key="demo-guessed"),
@@ -132,7 +132,7 @@ def test_the_demo_server_prints_the_command_that_allows_its_host(aileron: Comman
         assert (command in said, "aileron config" in said) == (told, told)
 
 
-def test_the_server_offers_its_notes_as_mcp_tools(served: Served) -> None:
+def test_the_demo_server_offers_its_notes_as_mcp_tools(served: Served) -> None:
     """The key and the limits are the same."""
 
     def asked(method: str, **params: Any) -> Any:

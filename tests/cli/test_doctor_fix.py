@@ -56,7 +56,7 @@ def test_doctor_fix_repairs_file_modes_that_give_others_access(aileron: Command,
     assert started.code == 0, started
 
 
-def test_a_fix_quotes_paths_for_the_shell(aileron: Command, home: Path) -> None:
+def test_a_fix_suggested_by_doctor_quotes_paths_for_the_shell(aileron: Command, home: Path) -> None:
     """A home with a space in its name is one path, not two."""
     spaced = home.with_name("a home")
     spaced.mkdir(mode=0o755)

@@ -22,7 +22,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "exit-codes.md").read
 RUN = "/v1/actions/act/run"
 
 
-def test_success_exits_with_0(fake: FakeDaemon, aileron: Command) -> None:
+def test_a_successful_command_exits_with_0(fake: FakeDaemon, aileron: Command) -> None:
     """Standard error stays empty."""
     fake.add_action("act")
     said = aileron("run", "act")
@@ -31,7 +31,9 @@ def test_success_exits_with_0(fake: FakeDaemon, aileron: Command) -> None:
 
 
 @pytest.mark.parametrize("kind", list(FailureClass), ids=lambda kind: kind.value)
-def test_a_failure_exits_with_the_code_of_its_class(fake: FakeDaemon, aileron: Command, kind: FailureClass) -> None:
+def test_a_failed_run_exits_with_the_code_of_its_failure_class(
+    fake: FakeDaemon, aileron: Command, kind: FailureClass
+) -> None:
     """A single table decides, both for a run that failed at once and for one that failed later."""
     fake.script("POST", RUN, error(kind.value, kind.http_status), (202, {"status": "running", "run_id": "run-1"}))
     _, failed = error(kind.value, kind.http_status)
@@ -46,7 +48,7 @@ def test_a_failure_exits_with_the_code_of_its_class(fake: FakeDaemon, aileron: C
 @pytest.mark.parametrize(
     ("status", "code"), [("denied", 5), ("expired", 6), ("cancelled", 6), ("unknown", 8), ("newer-word", 1)]
 )
-def test_a_final_status_without_an_error_has_an_exit_code(
+def test_a_run_that_ended_without_a_failure_class_has_an_exit_code(
     fake: FakeDaemon, aileron: Command, status: str, code: int
 ) -> None:
     """The response says how the run ended and has no failure class."""
@@ -64,7 +66,9 @@ def test_an_unknown_failure_class_of_a_newer_daemon_exits_with_1(fake: FakeDaemo
 
 
 @pytest.mark.parametrize("body", [b"<html>", b"[1]", b'{"error": "no"}'])
-def test_a_response_that_is_not_of_the_api_is_an_error(fake: FakeDaemon, aileron: Command, body: bytes) -> None:
+def test_a_response_that_does_not_follow_the_daemons_api_is_an_error(
+    fake: FakeDaemon, aileron: Command, body: bytes
+) -> None:
     """Another program may have the socket, or a daemon of another version."""
     fake.script("POST", RUN, (500, body))
     said = aileron("run", "act")
@@ -140,7 +144,7 @@ def test_the_error_for_a_damaged_file_does_not_suggest_checking_connectors(fake:
         ),
     ],
 )
-def test_the_fix_for_a_mistyped_word_is_the_command_with_the_nearest_one(
+def test_the_fix_for_a_mistyped_word_is_the_command_with_the_nearest_known_word(
     fake: FakeDaemon, aileron: Command, typed: tuple[str, ...], why: str | None, fix: str
 ) -> None:
     """The fix suggests nothing if no word is similar."""
@@ -207,14 +211,14 @@ def test_a_home_with_a_path_too_long_for_sockets_exits_with_69_and_a_fix(tmp_pat
     assert said.err.endswith("\n  fix: set AILERON_HOME to a shorter path\n")
 
 
-def test_a_response_that_breaks_off_exits_with_69(fake: FakeDaemon, aileron: Command) -> None:
+def test_a_command_whose_response_is_incomplete_exits_with_69(fake: FakeDaemon, aileron: Command) -> None:
     """The connection closes in the middle of the response."""
     fake.script("GET", "/v1/actions", (200, b'{"actions": ['))
 
     assert aileron("action", "list").code == 69
 
 
-def test_a_response_to_a_change_that_breaks_off_exits_with_8(fake: FakeDaemon, aileron: Command) -> None:
+def test_a_change_whose_response_is_incomplete_exits_with_8(fake: FakeDaemon, aileron: Command) -> None:
     """The outcome is unknown, so the fix is the command that shows it; a --dry-run exits with 69."""
     fake.script("POST", RUN, (200, b'{"resul'))
     said = aileron("run", "act", "--json").exits(8)
@@ -224,7 +228,7 @@ def test_a_response_to_a_change_that_breaks_off_exits_with_8(fake: FakeDaemon, a
     assert aileron("run", "act", "--dry-run").code == 69
 
 
-def test_waiting_for_a_person_exits_with_75_at_once(fake: FakeDaemon, aileron: Command) -> None:
+def test_a_run_that_waits_for_a_person_exits_with_75_at_once(fake: FakeDaemon, aileron: Command) -> None:
     """The value of --wait makes no difference: otherwise the test would time out."""
     answer = {"status": "pending_approval", "approval_id": "act-1", "audit_id": "run-1", "message": "Ask Mira."}
     answer["review_url"] = "http://localhost:1/approvals/act-1"
@@ -273,7 +277,7 @@ def interrupted(fake: FakeDaemon, aileron: Command, *words: str, unanswered: tup
 
 
 @pytest.mark.parametrize("is_known", [False, True])
-def test_an_interrupted_run_exits_with_130_and_cancels_nothing(
+def test_interrupting_the_run_command_exits_with_130_and_does_not_cancel_the_run(
     fake: FakeDaemon, aileron: Command, is_known: bool
 ) -> None:
     """The command says how to look, whether or not it knows the run's id yet."""
@@ -354,7 +358,7 @@ def test_output_to_a_full_disk_is_an_error(fake: FakeDaemon, home: Path, words: 
         )
 
 
-def test_the_reference_page_lists_each_class_with_its_exit_code() -> None:
+def test_the_reference_page_lists_each_failure_class_with_its_exit_code() -> None:
     """Each class appears once, in the row of its code."""
     rows = re.findall(r"^\| (\d+) \|[^|]*\|([^|]*)\|$", PAGE, re.MULTILINE)
     shown = {name: int(code) for code, names in rows for name in re.findall(r"`(\w+)`", names)}

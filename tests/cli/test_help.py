@@ -50,7 +50,7 @@ def test_no_help_page_imports_expensive_modules(home: Path) -> None:
     assert not any(name.startswith("aileron.cli.commands.") for name in loaded)
 
 
-def test_calling_a_command_imports_its_module(home: Path) -> None:
+def test_running_a_command_imports_the_module_of_that_command(home: Path) -> None:
     """Positive control of the test above: its measurement can see such an import."""
     called = "import sys; from aileron.__main__ import main; main(); sys.stderr.write(' '.join(sys.modules))"
 

@@ -201,7 +201,7 @@ def test_hostile_text_in_conversations_and_edits_is_escaped(fake: FakeDaemon, ai
         assert_no_line_begins(shown.out, *OURS)
 
 
-def test_hostile_text_in_lists_of_consents_and_grants_is_escaped(fake: FakeDaemon, aileron: Command) -> None:
+def test_hostile_text_in_lists_of_consents_and_standing_grants_is_escaped(fake: FakeDaemon, aileron: Command) -> None:
     """Lists are tables at a terminal; in a pipe, no value can break a line."""
     text = EVERYTHING
     fake.approvals = [{**question(kind, {}, text), "approval_id": text, "expires_at": text} for kind in subjects(text)]

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.abuse_case("T1")
 
 
 @given(st.text(st.characters(exclude_categories=["Cn"])))
-def test_visible_makes_one_line_without_hidden_characters(text: str) -> None:
+def test_the_function_visible_makes_one_line_without_hidden_characters(text: str) -> None:
     """This holds for any text, and every visible character is kept."""
     shown = visible(text)
 
@@ -53,7 +53,7 @@ def _without_escapes(text: str, shown: str) -> list[str]:
 
 
 @given(st.text())
-def test_visible_lines_keeps_the_number_of_lines(text: str) -> None:
+def test_the_function_visible_lines_keeps_the_number_of_lines(text: str) -> None:
     """Only line ends separate lines, and no line contains hidden characters."""
     lines = visible_lines(text)
 
@@ -69,7 +69,7 @@ JSON = st.recursive(
 
 
 @given(JSON)
-def test_visible_json_keeps_the_value(value: object) -> None:
+def test_the_function_visible_json_keeps_the_value(value: object) -> None:
     """Hidden characters become JSON's own escapes."""
     shown = visible_json(json.dumps(value, indent=2, ensure_ascii=False))
 
@@ -78,7 +78,7 @@ def test_visible_json_keeps_the_value(value: object) -> None:
 
 
 @given(st.text())
-def test_a_fact_in_a_row_is_one_word_or_quoted(text: str) -> None:
+def test_an_event_facts_value_is_a_single_word_or_quoted(text: str) -> None:
     """Spaces in a value cannot start the next fact, and nothing of it is lost."""
     shown = as_fact(text)
 
@@ -114,12 +114,12 @@ def test_combining_marks_beyond_eight_are_escaped() -> None:
     assert json.loads(visible_json(json.dumps(flood, ensure_ascii=False))) == flood
 
 
-def test_unassigned_characters_are_escaped() -> None:
+def test_unassigned_unicode_characters_are_escaped() -> None:
     """Their width is unknown."""
     assert visible("a\u0378b\U0001faff") == "a\\u0378b\\U0001faff"
 
 
-def test_ordinary_text_stays_as_it_is() -> None:
+def test_ordinary_text_is_not_escaped() -> None:
     """The examples are letters of several scripts with their marks, and emoji."""
     for text in ("Grüße, 日本語, العربية, हिन्दी", "✓ 👍 🇩🇪", "naïve — “quoted” 5 € · ½", "שָׁלוֹם, Việt, o\u0302\u0323"):
         assert visible(text) == text
@@ -341,7 +341,7 @@ def test_hostile_text_in_a_traceback_is_escaped(fake: FakeDaemon, aileron: Comma
     assert_harmless(shown.out)
 
 
-def test_a_response_of_another_api_version_is_no_bug_of_aileron(fake: FakeDaemon, aileron: Command) -> None:
+def test_a_response_of_another_api_version_is_not_reported_as_a_bug(fake: FakeDaemon, aileron: Command) -> None:
     """The response has an unknown word or lacks a key: the fix is a restart, and the hostile word is escaped."""
     for session in ({"status": EVERYTHING}, {}):
         fake.script("GET", "/v1/sessions", (200, {"sessions": [{"id": "s", "agent": "a", "folder": "/", **session}]}))
@@ -364,7 +364,7 @@ def test_a_long_error_message_is_truncated_and_says_so(fake: FakeDaemon, aileron
 
 
 @pytest.mark.parametrize("variable", ["NO_COLOR", "TERM"])
-def test_colour_can_be_switched_off(fake: FakeDaemon, aileron: Command, variable: str) -> None:
+def test_coloured_output_can_be_switched_off(fake: FakeDaemon, aileron: Command, variable: str) -> None:
     """Positive control: the same output has colour by default."""
     environment = {"NO_COLOR": {"NO_COLOR": "1"}, "TERM": {"TERM": "dumb"}}[variable]
 

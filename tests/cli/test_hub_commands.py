@@ -100,7 +100,7 @@ def test_the_hub_commands_lead_from_a_release_to_its_installation(
     assert aileron("hub", "show", SEND, "--json").json["requires"] == [f"{CONNECTOR}@1.0.0"]
 
 
-def test_show_marks_a_version_not_signed_with_the_published_key(
+def test_hub_show_marks_a_version_not_signed_with_the_published_key(
     own: DaemonHome, hub: tuple[Path, Upstream], release: Release
 ) -> None:
     """The version was signed before its publisher replaced the key."""
@@ -152,7 +152,9 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
         """Ignore the message."""
 
 
-def test_the_page_on_running_a_hub_works_as_written(tmp_path: Path, authority: Authority, release: Release) -> None:
+def test_the_how_to_page_on_running_a_hub_works_as_written(
+    tmp_path: Path, authority: Authority, release: Release
+) -> None:
     """The folders, commands and settings are the page's, the file server knows nothing of Hubs, and only the address differs."""
     page = (Path(__file__).resolve().parents[2] / "docs/how-to/run-a-hub.md").read_text(encoding="utf-8")
     commands = [shlex.split(line)[1:] for line in re.findall(r"^ *\$ (aileron .*)$", page, re.MULTILINE)]

@@ -38,7 +38,9 @@ imports = ["http"]
 THERE = "vault.example.com:8200"
 
 
-def test_the_commands_of_the_page_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_how_to_pages_commands_bind_two_secrets_that_are_kept_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each command exits with 0; only the server's address is replaced. Both bindings then show where a secret is."""
     monkeypatch.chdir(tmp_path)
     Path("password.txt").write_text("canary-the-first-password\n")

@@ -28,7 +28,7 @@ def home(forge: ForgeServer) -> Iterator[DaemonHome]:
         yield home
 
 
-def test_a_key_is_trusted_after_its_fingerprint_is_confirmed(aileron: Command, forge: ForgeServer) -> None:
+def test_a_publishers_key_is_trusted_after_its_fingerprint_is_confirmed(aileron: Command, forge: ForgeServer) -> None:
     """The key's source is shown, and Enter alone means no. The trusted key is listed and can be revoked."""
     declined = aileron.at_terminal("keyring", "trust", MAIL, answers=[(QUESTION, "")], NO_COLOR="1")
     assert (declined.code, "nothing changed" in declined.out) == (6, True)
@@ -49,7 +49,7 @@ def test_a_key_is_trusted_after_its_fingerprint_is_confirmed(aileron: Command, f
     assert aileron("keyring", "list", "--json").json == {"keyring": []}
 
 
-def test_trusting_a_key_without_a_terminal_requires_yes(aileron: Command) -> None:
+def test_trusting_a_publishers_key_without_a_terminal_requires_the_option_yes(aileron: Command) -> None:
     """The error names --yes."""
     said = aileron("keyring", "trust", MAIL)
 
@@ -58,7 +58,7 @@ def test_trusting_a_key_without_a_terminal_requires_yes(aileron: Command) -> Non
     assert aileron("keyring", "trust", MAIL, "--yes", "--json").json["key"] == KEY.fingerprint
 
 
-def test_the_key_of_an_owner_is_given_as_a_file(aileron: Command, tmp_path: Path) -> None:
+def test_the_key_of_a_repository_owner_must_be_given_as_a_file(aileron: Command, tmp_path: Path) -> None:
     """Forges publish keys for repositories only, not for owners; a missing file is reported."""
     file = tmp_path / "acme.pub"
     file.write_text(KEY.to_pem())
@@ -72,7 +72,7 @@ def test_the_key_of_an_owner_is_given_as_a_file(aileron: Command, tmp_path: Path
     assert aileron("keyring", "revoke", "github://acme", "--key", OTHER.fingerprint).code == 3
 
 
-def test_a_missing_key_or_an_unknown_forge_is_reported(aileron: Command) -> None:
+def test_a_missing_publisher_key_or_an_unknown_forge_is_reported(aileron: Command) -> None:
     """The repositories have no key, or the scheme is unknown."""
     for authority, code, problem in (
         ("github://acme/none", 3, "no keys/publisher.pub"),

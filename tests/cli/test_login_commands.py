@@ -100,7 +100,7 @@ def test_check_manifest_says_where_a_connector_logs_in(aileron: Command, tmp_pat
     ) in " ".join(bound.out.split())
 
 
-def test_a_script_binds_a_reader_in_one_command_and_the_list_shows_its_role(aileron: Command) -> None:
+def test_a_script_binds_a_read_only_login_in_one_command_and_the_list_shows_its_role(aileron: Command) -> None:
     """`binding list` and `binding inspect` show the database and that its role only reads."""
     bound = aileron(
         *("binding", "setup", DATABASE, "--name", "login/db/reader", "--username", "app_reader"),
@@ -165,7 +165,7 @@ def test_a_login_option_that_the_protocol_lacks_is_refused(aileron: Command, opt
     assert "login/mail/x" not in aileron("binding", "list").out
 
 
-def test_a_host_key_can_be_given_with_its_comment_as_in_a_key_file(aileron: Command) -> None:
+def test_an_ssh_host_key_can_be_given_with_its_comment_as_in_a_key_file(aileron: Command) -> None:
     """The comment is not kept; an invalid key is refused before anything is done. `binding rebind` changes the key."""
     words = ("binding", "setup", GIT, "--name", "login/git/script", "--username", "git", "--secret", "key")
     key, other = public_line(KEY), public_line(asyncssh.generate_private_key("ssh-ed25519"))
@@ -268,7 +268,7 @@ def test_a_server_that_shows_no_host_key_is_reported_with_a_fix(tmp_path: Path) 
 
 
 @pytest.mark.jail
-def test_a_run_without_a_read_only_login_offers_to_bind_one(tmp_path: Path) -> None:
+def test_a_run_that_lacks_a_read_only_login_offers_to_bind_such_a_login(tmp_path: Path) -> None:
     """Only a login that can write is bound, and a query does not use it. The login bound in place only reads, without a question
     about its role, and the run goes on.
     """

@@ -61,7 +61,7 @@ def test_the_filters_of_audit_list_are_sent_to_the_daemon(fake: FakeDaemon, aile
     }
 
 
-def test_events_are_tab_separated_lines_in_a_pipe(fake: FakeDaemon, aileron: Command) -> None:
+def test_audit_list_prints_tab_separated_lines_in_a_pipe(fake: FakeDaemon, aileron: Command) -> None:
     """A line has the number, time, type, run, and each fact with its name."""
     fake.events = EVENTS
 
@@ -74,7 +74,7 @@ def test_events_are_tab_separated_lines_in_a_pipe(fake: FakeDaemon, aileron: Com
     assert aileron("audit", "list", "--json").json == {"events": EVENTS}
 
 
-def test_events_are_grouped_by_run_at_a_terminal(fake: FakeDaemon, aileron: Command) -> None:
+def test_audit_list_groups_events_by_run_at_a_terminal(fake: FakeDaemon, aileron: Command) -> None:
     """Each event takes one line, which is cut at the terminal's width."""
     fake.events = [*EVENTS, {**EVENTS[2], "reason": "x" * 200}]
     lines = aileron.at_terminal("audit", "list", NO_COLOR="1").out.splitlines()
@@ -232,7 +232,7 @@ def test_status_and_doctor_say_whether_decisions_are_signed(
     assert checks_of(aileron("doctor", "--json"))["decisions"] == check
 
 
-def test_status_and_doctor_report_settings_that_wait_for_consent(fake: FakeDaemon, aileron: Command) -> None:
+def test_status_and_doctor_report_changed_settings_that_wait_for_consent(fake: FakeDaemon, aileron: Command) -> None:
     """Earlier values remain in effect meanwhile; the line is absent if no setting waits."""
     assert "settings" not in aileron("status").out
     status = fake.reply(Seen("operator", "GET", "/v1/status", {}, {}, None))[1]

@@ -74,12 +74,14 @@ def new(aileron: Command, tmp_path: Path) -> Any:
         (["--tag", "pets", "--grep", "old"], ["list_pets", "add_pet", "old_pets"]),
     ],
 )
-def test_options_choose_the_operations_to_import(new: Any, words: list[str], ops: list[str]) -> None:
+def test_options_of_connector_import_choose_the_operations_to_import(
+    new: Any, words: list[str], ops: list[str]
+) -> None:
     """Operations that read and are not deprecated are the default."""
     assert [action["op"] for action in new(DOCUMENT, *words, "--json").json["actions"]] == ops
 
 
-def test_the_import_is_summarized(new: Any, tmp_path: Path) -> None:
+def test_connector_import_prints_a_summary_of_hosts_credential_and_actions(new: Any, tmp_path: Path) -> None:
     """A person sees hosts, credential and actions in words; the repository has the same."""
     said = new(DOCUMENT, "--all").exits(0)
     assert "hosts\tapi.example.com:443\n" in said.out
@@ -108,7 +110,7 @@ def test_importing_a_document_again_reuses_the_publishers_key(new: Any, tmp_path
     assert (refused.code, (tmp_path / "made.signing-key").read_text()) == (2, "the only copy")
 
 
-def test_the_json_of_an_import_lists_everything_that_was_left_out(new: Any) -> None:
+def test_the_json_of_an_import_lists_everything_that_was_not_imported(new: Any) -> None:
     """The object has the reason for each omission."""
     odd = {"name": "odd", "in": "cookie", "schema": {}}
     paths = {
@@ -164,7 +166,7 @@ def test_an_import_shows_all_hosts_before_its_api_key_is_bound(new: Any) -> None
         (DOCUMENT, ["--also", "/dev/zero"], "/dev/zero is not a file"),
     ],
 )
-def test_a_failed_import_is_one_error_and_leaves_nothing(
+def test_a_failed_import_prints_a_single_error_and_leaves_no_directory_or_key(
     new: Any, tmp_path: Path, document: Any, words: list[str], told: str
 ) -> None:
     """The error says what to give instead; neither a directory nor a key remains."""
@@ -175,7 +177,9 @@ def test_a_failed_import_is_one_error_and_leaves_nothing(
 
 
 @pytest.mark.parametrize("source", [["--from", "api.json"], ["--from=api.json"]], ids=["two words", "one word"])
-def test_the_former_command_imports_with_a_note(aileron: Command, tmp_path: Path, source: list[str]) -> None:
+def test_connector_new_with_the_former_option_from_imports_with_a_note(
+    aileron: Command, tmp_path: Path, source: list[str]
+) -> None:
     """`--from` of `connector new` takes all options of `connector import`, and a second `--from` is another file."""
     pets, rest = tmp_path / "api.json", tmp_path / "rest.json"
     pets.write_text(json.dumps({**DOCUMENT, "paths": {"/pets": {"$ref": "rest.json"}}}))
@@ -187,7 +191,7 @@ def test_the_former_command_imports_with_a_note(aileron: Command, tmp_path: Path
     assert "note: --from of `aileron connector new` is now `aileron connector import SOURCE NAME`" in said.err
 
 
-def test_the_former_command_is_in_no_help(aileron: Command, tmp_path: Path) -> None:
+def test_the_help_of_connector_new_does_not_mention_the_former_option_from(aileron: Command, tmp_path: Path) -> None:
     """`connector new` has neither `--from` nor another option of an import, and a mistake in them is told as one."""
     assert not {"--from", "--ops", "--update"} & set(aileron("connector", "new", "--help").out.split())
     assert "SOURCE" in aileron("connector", "import", "--help").out
@@ -196,7 +200,7 @@ def test_the_former_command_is_in_no_help(aileron: Command, tmp_path: Path) -> N
     assert (said.code, "no such option: --all" in said.err) == (2, True), said
 
 
-def test_text_of_a_document_cannot_control_the_terminal(new: Any, tmp_path: Path) -> None:
+def test_text_of_an_imported_api_document_cannot_control_the_terminal(new: Any, tmp_path: Path) -> None:
     """Control characters of the document reach neither the output nor a generated file."""
     evil = "\x1b[2J\x1b]0;x\x07\u202eevil%%key%%\r\n+++\n# x"
     get = {"operationId": evil, "summary": evil, "tags": [evil], "description": evil, "responses": {}}
@@ -227,7 +231,9 @@ def updated(aileron: Command, tmp_path: Path, document: Any, *words: str) -> Sai
     return aileron("connector", "import", str(file), NAME, str(tmp_path / "made"), "--update", *words)
 
 
-def test_an_update_reports_and_applies_a_newer_document(new: Any, aileron: Command, tmp_path: Path) -> None:
+def test_updating_an_imported_connector_reports_and_applies_a_newer_document(
+    new: Any, aileron: Command, tmp_path: Path
+) -> None:
     """The author's changes and deletions stay; an option that is given again takes effect."""
     assert new(DOCUMENT, "--all", "--server", "https://a.example.com/v1").code == 0
     action = tmp_path / "made" / "actions" / "pets-add-pet" / "action.md"
@@ -252,7 +258,7 @@ def test_an_update_reports_and_applies_a_newer_document(new: Any, aileron: Comma
     assert "no operation that you chose has changed" in again.err
 
 
-def test_an_update_follows_no_link(new: Any, aileron: Command, tmp_path: Path) -> None:
+def test_updating_an_imported_connector_follows_no_symbolic_link(new: Any, aileron: Command, tmp_path: Path) -> None:
     """The repository was made by another party; the link's target is unchanged."""
     assert new(DOCUMENT, "--all").code == 0
     outside = tmp_path / "outside"

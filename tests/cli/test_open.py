@@ -35,7 +35,7 @@ def opener(tmp_path: Path) -> Path:
     return program
 
 
-def test_open_prints_the_address_and_opens_the_browser(home: DaemonHome, opener: Path, tmp_path: Path) -> None:
+def test_open_prints_the_review_address_and_opens_the_browser(home: DaemonHome, opener: Path, tmp_path: Path) -> None:
     """The browser opens only at a terminal; without one, without a browser or with --print, the address is printed."""
     aileron, asked = Command(home.path), home.asked("ask-first", {"text": "x"})
     name, address = asked["approval_id"], asked["review_url"]
@@ -53,7 +53,7 @@ def test_open_prints_the_address_and_opens_the_browser(home: DaemonHome, opener:
     assert not (tmp_path / "opened").exists()
 
 
-def test_a_pending_run_names_its_page_and_the_command_that_opens_it(home: DaemonHome) -> None:
+def test_the_message_of_a_pending_run_names_its_page_and_the_command_that_opens_it(home: DaemonHome) -> None:
     """The message has the response's address, and the command prints the same."""
     asked = home.asked("ask-first", {"text": "x"})
     command = re.search(r"`aileron (open approval \S+)`", asked["message"])
@@ -71,7 +71,7 @@ def test_opening_an_unknown_approval_exits_with_3(home: DaemonHome) -> None:
     assert "no approval" in said.err
 
 
-def test_the_address_is_the_same_after_a_restart(home: DaemonHome) -> None:
+def test_the_review_address_is_the_same_after_a_restart(home: DaemonHome) -> None:
     """The port is stored in the home."""
     aileron = Command(home.path)
     before = aileron("open", "approvals").out

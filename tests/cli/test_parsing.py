@@ -86,7 +86,7 @@ def shown(call: Call | int) -> Any:
 
 
 @pytest.mark.parametrize("words", EVERY, ids=" ".join)
-def test_the_fast_parser_reads_every_plain_line_itself(words: tuple[str, ...]) -> None:
+def test_the_fast_parser_parses_every_plain_command_line_without_typer(words: tuple[str, ...]) -> None:
     """Positive control of the test above, which would pass if every line were left to typer."""
     parameters = parameters_of(imported(EVERY[words]))
     line = [*words]

@@ -26,7 +26,9 @@ def asking(tmp_path: Path) -> Command:
 
 
 @pytest.mark.parametrize("kind", QUESTIONS)
-def test_a_prompt_accepts_only_a_single_line_typed_after_it(asking: Command, kind: str) -> None:
+def test_a_prompt_accepts_only_a_single_line_that_was_typed_after_the_prompt_appeared(
+    asking: Command, kind: str
+) -> None:
     """Earlier lines, and several lines at once, were typed or pasted for another purpose."""
     question, typed, answer = QUESTIONS[kind]
     said = asking.at_terminal(question, ahead="y\nahead\n", answers=[("Say", "y\nsecond\nthird"), ("Say", typed)])
@@ -46,7 +48,7 @@ def test_a_prompt_with_choices_echoes_only_valid_choices(asking: Command, kind: 
     assert ("answer with one of: y, yes, n, no" in shown and "yes\n" in shown) is (kind == "choice")
 
 
-def test_a_third_invalid_answer_means_no(asking: Command) -> None:
+def test_a_third_invalid_answer_at_a_prompt_means_no(asking: Command) -> None:
     """The prompt reads all three lines, so that none of them becomes input of the shell."""
     said = asking.at_terminal(QUESTIONS["choice"][0], answers=[("Say", SECRET)] * 3)
 

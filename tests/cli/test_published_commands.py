@@ -56,7 +56,9 @@ def test_a_connector_is_installed_after_the_person_agrees(aileron: Command, publ
 
 
 @pytest.mark.abuse_case("B19")
-def test_installing_without_a_terminal_requires_yes(aileron: Command, publisher: Publisher, home: DaemonHome) -> None:
+def test_installing_a_connector_without_a_terminal_requires_the_option_yes(
+    aileron: Command, publisher: Publisher, home: DaemonHome
+) -> None:
     """The error names --yes, and no fetched file remains."""
     publisher.connector("1.0.0")
 
@@ -70,7 +72,7 @@ def test_installing_without_a_terminal_requires_yes(aileron: Command, publisher:
 
 
 @pytest.mark.abuse_case("B19")
-def test_install_refuses_a_connector_whose_hash_differs_from_the_given_one(
+def test_install_refuses_a_connector_whose_hash_differs_from_the_given_hash(
     aileron: Command, publisher: Publisher
 ) -> None:
     """This holds even if the version is installed already. An incomplete hash is wrong usage."""
@@ -113,7 +115,7 @@ def test_an_artifact_that_cannot_be_fetched_is_reported(
 
 
 @pytest.mark.abuse_case("B19")
-def test_a_wrong_signature_is_refused_even_with_yes(aileron: Command, publisher: Publisher) -> None:
+def test_a_wrong_signature_is_refused_even_with_the_option_yes(aileron: Command, publisher: Publisher) -> None:
     """An unsigned version is installed with a warning in capitals if a key of its publisher is trusted."""
     publisher.connector("1.0.0", key=OTHER)
     publisher.connector("1.1.0", unsigned=True)
@@ -262,7 +264,7 @@ def test_sync_installs_the_connectors_that_actions_are_pinned_to(
     assert aileron("connector", "verify").out.endswith("matches its hash\n")
 
 
-def test_unused_connectors_are_shown_and_removed(aileron: Command, publisher: Publisher) -> None:
+def test_unused_connectors_are_shown_and_removed_after_confirmation(aileron: Command, publisher: Publisher) -> None:
     """A terminal asks for confirmation; a script needs --yes."""
     publisher.connector("1.0.0")
     aileron("connector", "install", f"{MAIL}@1.0.0", "--yes")
@@ -277,7 +279,7 @@ def test_unused_connectors_are_shown_and_removed(aileron: Command, publisher: Pu
     assert "no unused connectors" in none.err
 
 
-def test_each_part_of_an_install_is_signed_if_there_is_an_approver(
+def test_installing_an_action_and_its_connector_takes_two_signatures_of_the_approver(
     aileron: Command, publisher: Publisher, home: DaemonHome
 ) -> None:
     """Two questions at the terminal take a signature each; a denial of the second installs neither."""

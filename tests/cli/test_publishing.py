@@ -106,7 +106,7 @@ def test_a_release_is_written_under_its_tags(aileron: Command, sources: Path, ke
     assert not aileron.home.exists()
 
 
-def test_a_release_without_a_key_warns_and_an_empty_key_is_an_error(
+def test_a_release_without_a_signing_key_warns_and_an_empty_key_is_an_error(
     aileron: Command, sources: Path, tmp_path: Path
 ) -> None:
     """A workflow with a missing secret must not publish unsigned."""
@@ -167,7 +167,9 @@ def test_the_error_for_an_invalid_signing_key_names_its_source_not_its_content(
         assert WORDS.splitlines()[1][:20] not in said.out + said.err
 
 
-def test_a_failed_release_leaves_nothing_and_names_the_line(aileron: Command, sources: Path, tmp_path: Path) -> None:
+def test_a_failed_release_leaves_no_file_and_names_the_line_of_the_mistake(
+    aileron: Command, sources: Path, tmp_path: Path
+) -> None:
     """The release works once the source and the version are right; an existing directory is not overwritten."""
     out = tmp_path / "dist"
     words = ["connector", "release", str(sources), "-o", str(out)]
@@ -185,7 +187,7 @@ def test_a_failed_release_leaves_nothing_and_names_the_line(aileron: Command, so
     assert (again.code, "already exists" in again.err) == (2, True)
 
 
-def test_sign_refuses_a_key_other_than_the_published_one(
+def test_sign_refuses_a_signing_key_that_does_not_match_the_published_key(
     aileron: Command, sources: Path, key: Path, tmp_path: Path
 ) -> None:
     """A release with such a signature could not be installed; the published key is accepted."""
@@ -254,7 +256,7 @@ def test_check_manifest_describes_a_manifest_in_words(aileron: Command, sources:
     assert unbound.json["reaches"] == "the hosts given at build time"
 
 
-def test_check_manifest_describes_the_sign_in(aileron: Command, sources: Path) -> None:
+def test_check_manifest_describes_a_connectors_sign_in(aileron: Command, sources: Path) -> None:
     """The example has a registered client, tokens for one service, and no scopes."""
     key = 'kind = "api_key"\nscope = "Read notes"\nheader = "X-Key"\nformat = "{key}"\n'
     provider = """kind = "oauth2"
@@ -274,7 +276,7 @@ scopes = []
     assert (said.json["tokens_for"], said.json["scopes"]) == ("https://notes.example.com/mcp", "none")
 
 
-def test_a_connector_whose_manifest_needs_a_region_is_not_built_without_it(
+def test_a_connector_whose_manifest_needs_a_region_is_not_built_without_a_region(
     aileron: Command, sources: Path, tmp_path: Path
 ) -> None:
     """The description of the manifest mentions the option --region before."""
@@ -318,7 +320,7 @@ def test_a_mistake_in_a_manifest_is_reported_with_its_line(
     assert "\u202e" not in said.err
 
 
-def test_a_missing_manifest_exits_with_3(aileron: Command, sources: Path) -> None:
+def test_check_manifest_exits_with_3_if_there_is_no_manifest(aileron: Command, sources: Path) -> None:
     """Neither the directory nor a manifest in it exists. Positive control: an existing one is accepted."""
     assert aileron("connector", "check-manifest", str(sources)).code == 0
     shutil.rmtree(sources)

@@ -95,7 +95,7 @@ def test_a_table_that_is_too_wide_is_rejected_without_reading_every_character() 
     assert calls["c_call"] < 1000, "of built-in functions; weighed cell by cell it is some for each character"
 
 
-def test_rows_beyond_fifty_are_counted_and_not_shown(fake: FakeDaemon, aileron: Command) -> None:
+def test_table_rows_beyond_fifty_are_counted_and_not_shown(fake: FakeDaemon, aileron: Command) -> None:
     """A line says how many more there are; it is absent if all are shown."""
     result(fake, [{"n": number} for number in range(53)])
     many = at_terminal(aileron).splitlines()
@@ -106,7 +106,7 @@ def test_rows_beyond_fifty_are_counted_and_not_shown(fake: FakeDaemon, aileron: 
 
 
 @pytest.mark.abuse_case("T7")
-def test_hostile_text_stays_in_its_column(fake: FakeDaemon, aileron: Command) -> None:
+def test_hostile_text_in_a_table_stays_in_its_column(fake: FakeDaemon, aileron: Command) -> None:
     """Control characters are escaped; a line end starts no row, and spaces start no column."""
     result(fake, [{"name\x1b[2J": "a\nerror: no\r\x1b[2K", "b": "x" + " " * 30 + "y"}])
     shown = at_terminal(aileron)
@@ -123,7 +123,7 @@ _RECORDS = st.lists(st.dictionaries(st.text(max_size=12), _SCALARS, max_size=6),
 
 @pytest.mark.abuse_case("T7")
 @given(_RECORDS, st.integers(0, 200))
-def test_no_line_is_wider_than_the_terminal(records: list[dict[str, Any]], width: int) -> None:
+def test_no_line_of_a_table_is_wider_than_the_terminal(records: list[dict[str, Any]], width: int) -> None:
     """Lines have no hidden characters either, and every record has a line or is counted as missing."""
     table = table_of(records, width)
 
@@ -135,7 +135,7 @@ def test_no_line_is_wider_than_the_terminal(records: list[dict[str, Any]], width
     assert len(table.lines) > len(records) - table.more
 
 
-def test_long_columns_are_wrapped_before_short_ones() -> None:
+def test_long_table_columns_are_wrapped_before_short_columns() -> None:
     """A timestamp is not wrapped to make room for an id that must be wrapped anyway."""
     table = table_of([{"id": "a" * 60, "at": "2026-11-21T05:29:24Z", "what": "the meeting " * 3}], 60)
 

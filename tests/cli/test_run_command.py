@@ -117,7 +117,9 @@ def test_a_command_in_the_daemons_message_becomes_the_fix(
     assert aileron("run", "act").err.splitlines() == [f"error: {what}", *([f"  fix: {fix}"] if fix else [])]
 
 
-def test_the_fix_for_an_ambiguous_credential_is_an_option_that_chooses_one(fake: FakeDaemon, aileron: Command) -> None:
+def test_the_fix_for_an_ambiguous_credential_is_an_option_that_chooses_a_credential(
+    fake: FakeDaemon, aileron: Command
+) -> None:
     """The daemon's error lists the candidates."""
     details = {"choices": ["basic/caldav/home", "basic/caldav/work"]}
     fake.script("POST", RUN, error("binding_required", 409, "2 credentials could serve", details=details))
@@ -242,7 +244,7 @@ def test_run_refuses_more_than_1_mib_on_standard_input(fake: FakeDaemon, aileron
     assert fake.asked("POST") == []
 
 
-def test_the_options_of_run_are_sent_to_the_daemon(fake: FakeDaemon, aileron: Command) -> None:
+def test_run_sends_its_options_to_the_daemon(fake: FakeDaemon, aileron: Command) -> None:
     """Options can be in any order and in both spellings."""
     aileron("run", "--idempotency-key", "k-1", "act", "--as=home", "--wait=90s", "--again", "run-1")
     (sent,) = fake.asked("POST")
@@ -291,7 +293,7 @@ def test_run_polls_a_long_run_until_it_ends(fake: FakeDaemon, aileron: Command) 
     assert len(fake.asked("GET", "/v1/runs/run-1")) == 3
 
 
-def test_a_dry_run_prints_the_plan(fake: FakeDaemon, aileron: Command) -> None:
+def test_a_dry_run_prints_the_plan_and_that_nothing_was_done(fake: FakeDaemon, aileron: Command) -> None:
     """The output shows what would be done, and says that nothing was."""
     planned = aileron("run", "act", "text=x", "--dry-run", "--json").json
     said = aileron("run", "act", "text=x", "--dry-run")
@@ -398,7 +400,7 @@ def test_a_wrong_passphrase_causes_no_second_run_request(fake: FakeDaemon, ailer
 
 
 @pytest.mark.parametrize("content", [None, b"", b"\n", b"x" * 5000, b"\xff\xff"])
-def test_an_invalid_passphrase_file_is_reported(
+def test_an_invalid_vault_passphrase_file_is_reported(
     fake: FakeDaemon, aileron: Command, tmp_path: Path, content: bytes
 ) -> None:
     """The error has its path."""
@@ -410,7 +412,7 @@ def test_an_invalid_passphrase_file_is_reported(
     assert str(file) in said.err
 
 
-def test_the_passphrase_is_removed_from_the_environment() -> None:
+def test_the_vaults_passphrase_is_removed_from_the_commands_environment() -> None:
     """A daemon that a command starts must not inherit it. Positive control: another variable stays."""
     script = (
         "import os, sys; from aileron.__main__ import main; sys.argv = ['aileron', '--version']; main(); "
@@ -511,7 +513,7 @@ def test_help_lists_run_first(aileron: Command) -> None:
     assert all(option.flag in run.out for option in OPTIONS)
 
 
-def test_the_version_is_printed(aileron: Command) -> None:
+def test_the_option_version_prints_ailerons_version(aileron: Command) -> None:
     """The command needs no daemon."""
     assert aileron("--version").out.startswith("aileron ")
 
@@ -549,7 +551,7 @@ CURES = [
 @pytest.mark.parametrize(
     ("name", "details", "message", "fix"), CURES, ids=[f"{name}-{at}" for at, (name, *_) in enumerate(CURES)]
 )
-def test_a_failed_run_suggests_a_fix_only_if_no_connector_could_have_written_it(
+def test_a_failed_run_suggests_only_a_fix_that_no_connector_could_have_written(
     fake: FakeDaemon, aileron: Command, name: str, details: dict[str, Any], message: str, fix: str | None
 ) -> None:
     """The fix is a command in the daemon's own message, or fixed text without any variable part."""
@@ -563,7 +565,7 @@ def test_a_failed_run_suggests_a_fix_only_if_no_connector_could_have_written_it(
     assert fixes == ([] if fix is None else [fix]), said
 
 
-def test_an_argument_that_is_not_text_is_refused(fake: FakeDaemon, home: Path) -> None:
+def test_an_argument_that_is_not_valid_utf_8_is_refused(fake: FakeDaemon, home: Path) -> None:
     """Invalid UTF-8 cannot be sent to the daemon."""
     done = subprocess.run(
         [sys.executable, "-m", "aileron", "run", b"act", b"text=\xff"],

@@ -128,7 +128,7 @@ def test_a_security_key_approves_with_enter_a_pin_and_a_touch(desk: Desk) -> Non
     Command(desk.home.path)("audit", "verify").exits(0)
 
 
-def test_the_passphrase_still_decides_if_a_key_is_plugged_in(desk: Desk) -> None:
+def test_the_passphrase_can_sign_although_a_security_key_is_plugged_in(desk: Desk) -> None:
     """The security key need not be touched."""
     question, touched = desk.asked(), desk.key.touched
     said = desk.approve(question, SIGN)
@@ -169,7 +169,7 @@ def test_a_wrong_pin_is_asked_for_again_and_without_a_touch_nothing_is_decided(d
     assert len(desk.key.signed) == signed
 
 
-def test_keys_typed_while_waiting_for_a_touch_are_discarded(desk: Desk) -> None:
+def test_keystrokes_typed_while_waiting_for_a_touch_are_discarded(desk: Desk) -> None:
     """Typed keys are not echoed, and do not answer the next prompt."""
     question = desk.asked()
     looks = itertools.count()
@@ -202,7 +202,7 @@ def test_the_pin_is_in_no_file_of_the_home_and_not_in_the_audit_trail(desk: Desk
 
 
 @pytest.mark.parametrize("lie", ["unverified", "other_digest", "other_key"])
-def test_an_invalid_signature_of_the_key_is_not_sent(desk: Desk, lie: str) -> None:
+def test_an_invalid_signature_of_the_security_key_is_not_sent(desk: Desk, lie: str) -> None:
     """The question still waits, and no refused decision is recorded."""
     question = desk.asked()
     setattr(desk.key.lie, lie, True)
@@ -214,7 +214,7 @@ def test_an_invalid_signature_of_the_key_is_not_sent(desk: Desk, lie: str) -> No
     assert events(desk.home, "approval.refused", question) == []
 
 
-def test_the_daemon_refuses_a_touch_without_verification_and_a_replay(desk: Desk) -> None:
+def test_the_daemon_refuses_an_unverified_and_a_replayed_security_key_signature(desk: Desk) -> None:
     """The requests bypass the command; the refusals are recorded with the reason. Positive control: the same body, verified."""
     from aileron.approver_key.security_key import client_data
     from aileron.model.decision import DecisionStatement, moment
@@ -272,7 +272,9 @@ def test_a_revoked_passkey_cannot_sign(desk: Desk) -> None:
 # A preview
 
 
-def test_a_preview_and_its_approval_take_two_touches_and_one_pin(upstream: CountingServer, tmp_path: Path) -> None:
+def test_loading_and_approving_a_preview_takes_two_touches_but_the_pin_only_once(
+    upstream: CountingServer, tmp_path: Path
+) -> None:
     """The second touch signs a digest that covers the preview."""
     with probed_home(upstream.port) as home, Plugged(SoftKey()) as port:
         file = tmp_path / "seen.md"

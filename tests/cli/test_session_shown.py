@@ -35,7 +35,7 @@ def _shown(fake: FakeDaemon, aileron: Command, **connections: Any) -> dict[str, 
     return dict(line.split("\t", 1) for line in said.out.splitlines())
 
 
-def test_show_lists_the_hosts_that_an_agent_connected_to(fake: FakeDaemon, aileron: Command) -> None:
+def test_sessions_show_lists_the_hosts_that_an_agent_connected_to(fake: FakeDaemon, aileron: Command) -> None:
     """A host has connections, those without an end, and bytes in readable units; in refusals hidden characters are escaped."""
     facts = _shown(
         fake, aileron, reached=[REACHED, ONCE], reached_more=4, refused=[REFUSED], refused_more=2, is_whole=False
@@ -49,14 +49,14 @@ def test_show_lists_the_hosts_that_an_agent_connected_to(fake: FakeDaemon, ailer
     assert facts["refused"].split("\t") == ["c\\u202e.test:443: 12 (host_not_listed)", "… and 2 more"]
 
 
-def test_a_cell_without_connections_is_shown_as_such(fake: FakeDaemon, aileron: Command) -> None:
+def test_sessions_show_says_that_a_cell_made_no_connections(fake: FakeDaemon, aileron: Command) -> None:
     """A session without a cell has no such lines."""
     facts = _shown(fake, aileron, reached=[], reached_more=0, refused=[], refused_more=0, is_whole=True)
     assert (facts["reached"], facts["refused"]) == ("none", "none")
     assert not {"reached", "refused"} & _shown(fake, aileron).keys()
 
 
-def test_the_json_of_a_session_has_the_daemons_connections(fake: FakeDaemon, aileron: Command) -> None:
+def test_sessions_show_with_json_includes_the_sessions_connections(fake: FakeDaemon, aileron: Command) -> None:
     """The option is `--json`."""
     connections = {"reached": [REACHED], "reached_more": 0, "refused": [REFUSED], "refused_more": 0, "is_whole": True}
     fake.script("GET", "/v1/sessions", (200, {"sessions": [SESSION]}))

@@ -62,7 +62,7 @@ def test_an_action_is_added_from_its_file(fake: FakeDaemon, aileron: Command, tm
     ("content", "code", "told"),
     [(None, 3, "no such file"), (b"\xff", 2, "not valid UTF-8"), (b"x" * ((1 << 20) + 1), 2, "larger than")],
 )
-def test_a_file_that_cannot_be_an_action_is_not_sent(
+def test_a_file_that_cannot_be_an_action_is_not_sent_to_the_daemon(
     fake: FakeDaemon, aileron: Command, tmp_path: Path, content: bytes | None, code: int, told: str
 ) -> None:
     """The error names the file."""
@@ -75,7 +75,7 @@ def test_a_file_that_cannot_be_an_action_is_not_sent(
     assert fake.seen == []
 
 
-def test_actions_are_validated_without_a_daemon(aileron: Command, tmp_path: Path, home: Path) -> None:
+def test_action_files_are_validated_without_a_daemon(aileron: Command, tmp_path: Path, home: Path) -> None:
     """Valid files are on standard output, problems on standard error with file and line; the exit code is that of the worst."""
     good, bad = tmp_path / "good.md", tmp_path / "bad.md"
     good.write_text(probe_action("fetch"))
@@ -130,7 +130,7 @@ def test_action_list_shows_sources_without_breaking_80_columns(fake: FakeDaemon,
     assert "source\tyour own\n" in aileron("action", "show", "read").out
 
 
-def test_an_empty_list_prints_nothing_in_a_pipe_and_a_hint_at_a_terminal(fake: FakeDaemon, aileron: Command) -> None:
+def test_a_list_command_without_entries_prints_a_hint_only_at_a_terminal(fake: FakeDaemon, aileron: Command) -> None:
     """Standard output is empty, and the exit code is 0."""
     piped, shown = aileron("action", "list"), aileron.at_terminal("action", "list")
 
@@ -280,7 +280,7 @@ def test_a_publishers_client_secret_is_built_in_and_never_printed(aileron: Comma
         (["--host", "a.example:1", "-o", "/nowhere/x.tar.gz"], "cannot write /nowhere/x.tar.gz"),
     ],
 )
-def test_a_failed_build_leaves_nothing(aileron: Command, tmp_path: Path, words: list[str], told: str) -> None:
+def test_a_failed_connector_build_leaves_no_file(aileron: Command, tmp_path: Path, words: list[str], told: str) -> None:
     """The exit code is 2, and the error says what is wrong."""
     said = aileron("connector", "build", str(PROBE), "-o", str(tmp_path / "x.tar.gz"), *words).exits(2)
     assert told in said.err
@@ -302,7 +302,9 @@ def test_a_connector_is_installed_by_its_absolute_path(fake: FakeDaemon, aileron
 @pytest.mark.parametrize(
     "wanted", [CALDAV["name"], f"{CALDAV['name']}@0.1.0", CALDAV["hash"], "ababab", "sha256:ababab"]
 )
-def test_a_connector_can_be_named_in_several_ways(fake: FakeDaemon, aileron: Command, wanted: str) -> None:
+def test_a_connector_can_be_named_by_name_version_hash_or_start_of_a_hash(
+    fake: FakeDaemon, aileron: Command, wanted: str
+) -> None:
     """The ways are name, name with version, hash, and the start of a hash."""
     assert aileron("connector", "show", wanted, "--json").json == CALDAV
 
@@ -324,7 +326,7 @@ def test_an_unknown_or_ambiguous_connector_is_reported(fake: FakeDaemon, aileron
 # Secrets
 
 
-def test_a_secret_comes_from_standard_input(fake: FakeDaemon, aileron: Command) -> None:
+def test_secret_set_reads_the_secret_from_standard_input(fake: FakeDaemon, aileron: Command) -> None:
     """The value can be any bytes; one line end at its end is dropped, and it is not printed."""
     for given, stored in (
         (b"a-secret\n", b"a-secret"),
@@ -345,7 +347,7 @@ def test_an_empty_or_oversized_secret_is_not_stored(fake: FakeDaemon, aileron: C
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-"])
-def test_a_closed_stream_is_not_taken_for_a_terminal(fake: FakeDaemon, home: Path, closed: str) -> None:
+def test_a_closed_standard_stream_is_not_taken_for_a_terminal(fake: FakeDaemon, home: Path, closed: str) -> None:
     """Some supervisors start programs with closed streams: a command must not prompt, and may still succeed."""
     words = f"{sys.executable} -m aileron"
     environment = {**os.environ, "AILERON_HOME": str(home)}
@@ -398,7 +400,9 @@ def test_a_vault_is_created_with_a_passphrase_typed_twice(fake: FakeDaemon, aile
 
 
 @pytest.mark.parametrize("command", ["init", "unlock"])
-def test_vault_commands_without_a_terminal_ask_nothing(fake: FakeDaemon, aileron: Command, command: str) -> None:
+def test_vault_commands_without_a_terminal_do_not_prompt_for_a_passphrase(
+    fake: FakeDaemon, aileron: Command, command: str
+) -> None:
     """The error names the ways to give a passphrase instead."""
     said = aileron("vault", command).exits(2)
     assert "AILERON_VAULT_PASSPHRASE" in said.err
@@ -417,7 +421,7 @@ def test_a_vault_is_locked_and_unlocked(fake: FakeDaemon, aileron: Command) -> N
     assert aileron("vault", "status", "--json").json["locked"] is False
 
 
-def test_commands_that_need_a_vault_say_how_to_create_one(fake: FakeDaemon, aileron: Command) -> None:
+def test_commands_that_need_a_missing_vault_say_how_to_create_a_vault(fake: FakeDaemon, aileron: Command) -> None:
     """The error comes before a person types a passphrase in vain."""
     fake.remove_vault()
 
@@ -460,7 +464,7 @@ def test_binding_setup_in_a_script_names_the_missing_options(
     assert fake.asked("POST") == []
 
 
-def test_setup_at_a_terminal_asks_for_what_is_missing(fake: FakeDaemon, aileron: Command) -> None:
+def test_binding_setup_at_a_terminal_asks_for_missing_values(fake: FakeDaemon, aileron: Command) -> None:
     """Defaults are offered; the password is not echoed, and is stored under a name derived from the binding's."""
     answers = [
         ("Service [caldav]: ", ""),
@@ -487,7 +491,7 @@ def test_an_invalid_binding_name_is_asked_for_again(fake: FakeDaemon, aileron: C
     assert aileron("binding", "setup", str(CALDAV["name"]), "--name", "basic/a").code == 2
 
 
-def test_setup_asks_only_for_values_that_are_not_given(fake: FakeDaemon, aileron: Command) -> None:
+def test_binding_setup_asks_for_no_value_that_is_given_as_an_option(fake: FakeDaemon, aileron: Command) -> None:
     """The person's own user name is the default identity."""
     fake.secrets = {"pw": b"x"}
     answers = [("Service", "cal"), (f"[{getpass.getuser()}]: ", "")]
@@ -514,7 +518,9 @@ def test_a_locked_vault_is_unlocked_before_the_credential_is_typed(fake: FakeDae
     assert fake.secrets == {"caldav-home": SECRET.encode()}
 
 
-def test_a_stored_secret_is_never_overwritten_by_a_typed_one(fake: FakeDaemon, aileron: Command) -> None:
+def test_a_secret_typed_during_binding_setup_never_overwrites_a_stored_secret(
+    fake: FakeDaemon, aileron: Command
+) -> None:
     """Setup stores the typed secret under another name."""
     fake.secrets = {"caldav-home": b"the other"}
     words = ["--name", "basic/caldav/home", "--username", "mira"]
@@ -523,7 +529,9 @@ def test_a_stored_secret_is_never_overwritten_by_a_typed_one(fake: FakeDaemon, a
     assert fake.secrets == {"caldav-home": b"the other", "caldav-home-2": SECRET.encode()}
 
 
-def test_a_typed_secret_is_removed_if_it_cannot_be_bound(fake: FakeDaemon, aileron: Command) -> None:
+def test_a_secret_typed_during_binding_setup_is_removed_if_it_cannot_be_bound(
+    fake: FakeDaemon, aileron: Command
+) -> None:
     """The vault keeps no unused secret."""
     fake.script("POST", "/v1/bindings", error("invalid_request", 400, "basic/caldav/home is bound already"))
     words = ["--name", "basic/caldav/home", "--username", "mira"]

@@ -48,7 +48,7 @@ def flat(text: str) -> str:
 
 
 @pytest.mark.parametrize("words", [["f"], ["full", "F"]])
-def test_a_long_value_can_be_shown_in_full_before_it_is_signed(real: DaemonHome, words: list[str]) -> None:
+def test_a_long_value_can_be_shown_in_full_before_its_question_is_signed(real: DaemonHome, words: list[str]) -> None:
     """The value is cut, with a key to show all. The full text comes from the response that is signed, not from a later one."""
     aileron, seen = Command(real.path), list[str]()
     approval_id = real.asked("give-back", {"text": WORDS})["approval_id"]

@@ -87,7 +87,9 @@ def assert_signed(approver: Approver, body: dict[str, Any], digest: str, decisio
 # One decision
 
 
-def test_the_shown_run_is_signed_after_a_yes(fake: FakeDaemon, aileron: Command, approver: Approver) -> None:
+def test_approve_signs_the_shown_run_after_the_answer_yes(
+    fake: FakeDaemon, aileron: Command, approver: Approver
+) -> None:
     """The command computes the digest itself, and signs the ledger's head as well. The passphrase comes last."""
     said = at_terminal(aileron, "approve", ID, "--reason", "fine", answers=[(YES_OR_NO, "yes"), SIGN]).exits(0)
     (body,) = sent(fake)
@@ -206,7 +208,9 @@ def test_the_vaults_passphrase_is_asked_for_separately(fake: FakeDaemon, aileron
     assert_signed(approver, sent(fake)[0], plan().digest, "approve")
 
 
-def test_a_replaced_key_file_signs_nothing(fake: FakeDaemon, aileron: Command, home: Path, approver: Approver) -> None:
+def test_a_key_file_replaced_by_another_program_signs_nothing(
+    fake: FakeDaemon, aileron: Command, home: Path, approver: Approver
+) -> None:
     """The exit code is 9: a program that replaced the file knows its passphrase, but is not this home's approver."""
     with keyfile.create(home / "approver.json", Secret(APPROVER.encode()), replace=True):
         pass
@@ -296,7 +300,9 @@ def test_the_preview_is_shown_first_and_signed_with_the_plan(
     assert shown.index("current state, loaded") < shown.index("arguments from the agent")
 
 
-def test_a_false_flag_cannot_suppress_the_preview(fake: FakeDaemon, aileron: Command, approver: Approver) -> None:
+def test_a_false_flag_in_the_daemons_response_cannot_suppress_the_preview(
+    fake: FakeDaemon, aileron: Command, approver: Approver
+) -> None:
     """The daemon's flag says that there is no preview, but the signed plan has one, and the plan counts."""
     asks(fake, question(previewed(), has_preview=False))
     fake.script("POST", f"{ONE}/preview", sealed_preview(approver, previewed().digest, FIELDS))
@@ -305,7 +311,9 @@ def test_a_false_flag_cannot_suppress_the_preview(fake: FakeDaemon, aileron: Com
     assert "\nTo          mira@example.com\n" in said.out
 
 
-def test_a_failed_preview_is_shown_as_failed(fake: FakeDaemon, aileron: Command, approver: Approver) -> None:
+def test_a_failed_preview_is_shown_with_its_reason_and_the_plan_alone_is_signed(
+    fake: FakeDaemon, aileron: Command, approver: Approver
+) -> None:
     """The reason is shown; then the plan alone is signed."""
     asks(fake, question(previewed()))
     fake.script("POST", f"{ONE}/preview", sealed_preview(approver, previewed().digest, None, "it took \x1b[2Jlong"))
@@ -316,7 +324,7 @@ def test_a_failed_preview_is_shown_as_failed(fake: FakeDaemon, aileron: Command,
 
 
 @pytest.mark.parametrize("given", [(), ("--yes",)], ids=["asked", "said before"])
-def test_a_change_limited_to_its_preview_is_not_approved_without_one(
+def test_a_run_limited_to_the_previewed_change_is_not_approved_without_a_preview(
     fake: FakeDaemon, aileron: Command, approver: Approver, given: tuple[str, ...]
 ) -> None:
     """The command gives the reason, exits with 2 and does not prompt; a preview with fields can be approved."""
@@ -386,7 +394,7 @@ def waits(fake: FakeDaemon) -> None:
     fake.script("POST", "/v1/actions/send-mail/run", (202, pending))
 
 
-def test_a_run_is_signed_at_the_terminal_where_it_was_typed(
+def test_a_run_is_signed_at_the_terminal_where_its_command_was_typed(
     fake: FakeDaemon, aileron: Command, approver: Approver
 ) -> None:
     """The command then ends like any run."""
@@ -416,7 +424,7 @@ def test_a_gated_run_of_an_agent_waits_without_a_prompt(fake: FakeDaemon, ailero
     assert {seen.socket for seen in fake.seen} == {"agent"}
 
 
-def test_the_persons_question_is_shown_to_the_agent(fake: FakeDaemon, aileron: Command) -> None:
+def test_a_persons_question_is_shown_to_the_agent_that_repeats_its_run(fake: FakeDaemon, aileron: Command) -> None:
     """An agent that runs the action again with the same key gets it as JSON or in words."""
     pending = {"status": "pending_approval", "approval_id": ID, "audit_id": "run-1", "question": "why \x1b[2Jhim?"}
     fake.script("POST", "/v1/actions/send-mail/run", (202, pending))
@@ -470,7 +478,7 @@ def test_a_run_that_needs_consent_says_how_to_give_it(fake: FakeDaemon, aileron:
     assert said.json["error"]["details"]["approval_id"] == ID
 
 
-def test_consent_can_be_given_in_place_and_the_run_is_repeated_once(
+def test_consent_can_be_given_at_the_runs_prompt_and_the_run_is_repeated_once(
     fake: FakeDaemon, aileron: Command, approver: Approver
 ) -> None:
     """The changes of the file are shown; then it runs as if consent had been given before."""
@@ -493,7 +501,9 @@ def test_a_run_without_consent_is_not_repeated(
     assert len(fake.asked("POST", "/v1/actions/send-mail/run")) == 1
 
 
-def test_run_asks_for_consent_only_once(fake: FakeDaemon, aileron: Command, approver: Approver) -> None:
+def test_a_run_that_needs_consent_prompts_for_it_only_once(
+    fake: FakeDaemon, aileron: Command, approver: Approver
+) -> None:
     """The file changes again after the consent: the exit code is 6, and there is no second prompt."""
     needs_consent(fake)
     said = at_terminal(aileron, "run", "send-mail", answers=[(THREE_WAYS, "y"), SIGN]).exits(6)
@@ -715,7 +725,7 @@ KINDS = ["action_file", "connector", "binding", "secret", "grant"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_change_stays_pending_if_no_person_can_sign_it(
+def test_a_change_requested_without_a_person_who_can_sign_it_stays_pending(
     fake: FakeDaemon, aileron: Command, changes: dict[str, tuple[str, ...]], kind: str
 ) -> None:
     """The exit code is 75, with --yes too: the id is on standard output, the command to decide on standard error."""
@@ -838,7 +848,7 @@ def test_edited_arguments_can_come_from_a_file(fake: FakeDaemon, aileron: Comman
     assert len(sent(fake)) == 1
 
 
-def test_an_unchanged_edit_decides_nothing(fake: FakeDaemon, aileron: Command, edits: Plan) -> None:
+def test_an_edit_that_changes_no_argument_decides_nothing(fake: FakeDaemon, aileron: Command, edits: Plan) -> None:
     """The exit code is 75."""
     at_terminal(aileron, "approval", "edit", ID, EDITOR="true").exits(75)
     assert fake.asked("POST", f"{ONE}/edit") == []
@@ -910,7 +920,7 @@ def test_the_agents_answer_is_marked_as_not_verified(fake: FakeDaemon, aileron: 
 # Other contents of the card
 
 
-def test_differences_from_the_last_call_are_shown(fake: FakeDaemon, aileron: Command) -> None:
+def test_differences_from_the_last_approved_call_are_shown(fake: FakeDaemon, aileron: Command) -> None:
     """The card also says if nothing differs, or if there was no such call."""
     change = {"where": "to", "before": "anna@example.com", "after": "mira@example.com"}
     found = {"approval_id": "act-1", "decided_at": "2026-11-20T10:00:00Z", "changes": [change], "problem": None}

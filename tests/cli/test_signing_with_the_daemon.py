@@ -110,7 +110,9 @@ def test_a_denial_signed_at_a_terminal_reaches_the_agent_with_its_reason(
     assert upstream.effects == before
 
 
-def test_approve_loads_the_preview_before_the_prompt_and_signs_it(aileron: Command, upstream: CountingServer) -> None:
+def test_approve_loads_a_preview_before_its_prompt_and_signs_preview_and_plan(
+    aileron: Command, upstream: CountingServer
+) -> None:
     """The decision covers preview and plan; the action runs once."""
     upstream.page = "the draft that only the person reads"
     asked, before = waiting(aileron, "seen", "path=/x"), upstream.effects
@@ -195,7 +197,9 @@ def test_removing_an_actions_approval_rule_needs_consent(
         file.write_text(text)
 
 
-def test_a_binding_and_a_secret_wait_for_a_signature(aileron: Command, home: DaemonHome) -> None:
+def test_changing_a_bindings_secret_or_a_used_secrets_value_waits_for_a_signature(
+    aileron: Command, home: DaemonHome
+) -> None:
     """The changes are a different secret for the connector, and a new value for a secret in use."""
     words = ("binding", "setup", PROBE, "--name", "basic/probe/other", "--username", "u", "--secret", "pw")
     assert aileron(*words).code == 75
@@ -226,7 +230,7 @@ def test_a_publishers_key_waits_for_a_signature(aileron: Command, tmp_path: Path
     assert aileron("keyring", "list").out == ""
 
 
-def test_a_signed_grant_allows_runs_within_its_constraints(aileron: Command, upstream: CountingServer) -> None:
+def test_a_signed_standing_grant_allows_runs_within_its_constraints(aileron: Command, upstream: CountingServer) -> None:
     """A run outside the grant needs approval, and so does every run after the grant is revoked."""
     before = upstream.effects
     irreversible = aileron("grant", "add", "effect", "--uses", "2", "--for", "1h")

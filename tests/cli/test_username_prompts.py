@@ -56,20 +56,22 @@ def _first_question(supervisor: Supervisor, kind: str, *logins: LoginTarget) -> 
     return str(caught.value)
 
 
-def test_each_kind_has_its_own_word_for_a_user_name() -> None:
+def test_each_credential_kind_has_its_own_word_for_a_user_name() -> None:
     """Each stands before a colon in a prompt; None: the kind has no user name."""
     rules = {kind: credential_facts(kind).username for kind in CREDENTIAL_KINDS}
     assert {kind: rule and rule.words for kind, rule in rules.items()} == WORDS
 
 
 @pytest.mark.parametrize("kind", [kind for kind, words in WORDS.items() if words == "User name"])
-def test_a_kind_that_needs_a_user_name_asks_for_it_first(supervisor: Supervisor, kind: str) -> None:
+def test_setup_for_a_credential_kind_with_a_user_name_asks_for_that_name_first(
+    supervisor: Supervisor, kind: str
+) -> None:
     """The words are those of the table above."""
     assert _first_question(supervisor, kind) == WORDS[kind]
 
 
 @pytest.mark.parametrize("is_required", [True, False])
-def test_the_question_has_the_words_of_the_kind_s_rule(
+def test_the_user_name_prompt_has_the_words_of_the_credential_kinds_rule(
     supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch, is_required: bool
 ) -> None:
     """A kind whose user name is required may call it something else."""

@@ -160,7 +160,7 @@ _NUMBERS = st.none() | st.integers() | st.floats() | st.booleans()
 
 @pytest.mark.abuse_case("T8")
 @given(st.text(max_size=99), _NUMBERS, _NUMBERS, st.text(max_size=300) | st.just(EVERYTHING), st.integers(10, 200))
-def test_any_progress_report_becomes_one_escaped_line_that_fits(
+def test_any_progress_report_becomes_a_single_escaped_line_that_fits_the_terminal(
     name: str, done: Any, total: Any, message: str, columns: int
 ) -> None:
     """The line is no wider than the terminal and has no hidden characters."""

@@ -67,7 +67,7 @@ def test_a_run_prints_its_result(aileron: Command) -> None:
     assert said.json == {"text": "7", "number": 7, "flag": True, "share": 1.5}
 
 
-def test_a_credential_is_used_and_not_shown(aileron: Command, upstream: CountingServer) -> None:
+def test_a_run_uses_its_credential_and_no_output_shows_the_secret(aileron: Command, upstream: CountingServer) -> None:
     """The run succeeds with it, and no output contains it."""
     said = aileron("run", "fetch", "with_credential=true", "--json").exits(0)
     assert SECRET not in said.out + said.err
@@ -204,7 +204,7 @@ def test_the_audit_trail_is_filtered_and_verified(aileron: Command) -> None:
     assert aileron("audit", "verify").code == 0
 
 
-def test_action_names_are_completed(aileron: Command) -> None:
+def test_completion_gets_action_names_from_a_running_daemon(aileron: Command) -> None:
     """The running daemon provides the names."""
     said = Command(aileron.home, module="tests.cli.patient")(
         COMP_WORDS="aileron run fe", COMP_CWORD="2", _AILERON_COMPLETE="complete_bash"
@@ -213,7 +213,9 @@ def test_action_names_are_completed(aileron: Command) -> None:
     assert said.out.split() == ["fetch", "fetch-url"]
 
 
-def test_an_interrupted_run_continues(aileron: Command, home: DaemonHome, upstream: CountingServer) -> None:
+def test_a_run_continues_after_its_command_is_interrupted(
+    aileron: Command, home: DaemonHome, upstream: CountingServer
+) -> None:
     """Ctrl-C after its start exits with 130, and the run completes."""
     since = home.must("GET", "/v1/audit?limit=1")["events"][0]["seq"]
     with upstream.holding(), aileron.start("run", "fetch", "path=/held") as process:
@@ -283,7 +285,9 @@ def asked(aileron: Command) -> str:
     return str(said.json["approval_id"])
 
 
-def test_a_gated_action_waits_and_can_be_inspected(aileron: Command, asked: str, upstream: CountingServer) -> None:
+def test_a_gated_action_waits_for_approval_and_its_question_shows_what_it_would_do(
+    aileron: Command, asked: str, upstream: CountingServer
+) -> None:
     """The action has not run, and the approval shows exactly what it would do."""
     before = upstream.effects
     shown = aileron("approval", "show", asked)
@@ -294,7 +298,9 @@ def test_a_gated_action_waits_and_can_be_inspected(aileron: Command, asked: str,
     assert aileron("deny", asked).code == 0
 
 
-def test_an_approved_run_happens_once(aileron: Command, asked: str, upstream: CountingServer) -> None:
+def test_an_approved_run_happens_only_once_even_after_a_second_decision(
+    aileron: Command, asked: str, upstream: CountingServer
+) -> None:
     """The result is printed; a second decision comes too late and has no effect."""
     before = upstream.effects
     said = aileron("approve", asked, "--reason", "fine")
@@ -343,7 +349,7 @@ def test_a_person_at_the_terminal_can_approve_or_deny_their_own_run(
     assert ("a person denied it: not today" in said.out) == (code == 5)
 
 
-def test_a_decision_made_elsewhere_first_is_reported(
+def test_an_approval_after_a_decision_made_elsewhere_is_reported_as_too_late(
     aileron: Command, home: DaemonHome, upstream: CountingServer
 ) -> None:
     """The question is denied elsewhere while it is on the screen, so the person's approval comes too late."""

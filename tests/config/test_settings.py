@@ -59,7 +59,7 @@ def refusal(directory: Path, text: str) -> str:
     return caught.value.failure.message
 
 
-def test_without_a_file_the_defaults_apply(tmp_path: Path) -> None:
+def test_without_a_configuration_file_the_default_settings_apply(tmp_path: Path) -> None:
     """The defaults: no private hosts, no webhook, all layers, loopback only, the providers' own APIs, desktop notifications."""
     settings = load_settings(tmp_path / "config.toml")
 
@@ -187,12 +187,12 @@ def test_every_key_of_a_file_is_read(tmp_path: Path) -> None:
         ("[daemon]\ncertificate_sha256 = 'x'\n", "unknown key 'certificate_sha256' in [daemon]"),
     ],
 )
-def test_a_mistake_is_reported_with_its_setting(tmp_path: Path, text: str, message: str) -> None:
+def test_a_mistake_in_the_configuration_is_reported_with_its_setting(tmp_path: Path, text: str, message: str) -> None:
     """The file is refused as a whole."""
     assert message in refusal(tmp_path, text)
 
 
-def test_a_mistake_is_reported_with_its_line(tmp_path: Path) -> None:
+def test_a_mistake_in_the_configuration_is_reported_with_its_line(tmp_path: Path) -> None:
     """This includes a value of the right type but without meaning; lines may end with CR LF."""
     path = tmp_path / "config.toml"
     path.write_bytes(b"# mine\r\n[egress]\r\nprivate = [\r\n  'nas.lan:443',\r\n]\r\n[vault]\r\nlock_after = '15m'\r\n")
@@ -398,7 +398,7 @@ def test_certificates_are_not_logged() -> None:
     assert "BEGIN" not in repr(Settings(egress_ca_pem=PEM))
 
 
-def test_a_cells_limits_are_accepted_by_its_policy() -> None:
+def test_a_cells_default_and_extreme_limits_in_the_settings_are_accepted_by_its_policy() -> None:
     """The defaults are equal, and the policy accepts the smallest and largest values of the settings."""
     usual = CellPolicy(folder="/w", home="/h", binds=(Bind("/usr", "/usr"),))
     cell = CellSettings()
@@ -563,7 +563,7 @@ def _settings(draw: st.DrawFn) -> Settings:
 
 
 @given(_settings())
-def test_applying_the_consent_for_the_current_settings_changes_nothing(settings: Settings) -> None:
+def test_applying_a_consent_to_the_current_settings_changes_nothing(settings: Settings) -> None:
     """The certificate file is not read again, because its bytes are already known."""
     assert settings.with_consented(settings.consented()) == settings
 
@@ -590,7 +590,7 @@ def test_only_settings_that_need_consent_come_from_the_consent(file: Settings, a
     assert in_force.daemon_certificate_pem in {None, agreed.daemon_certificate_pem}
 
 
-def test_consented_certificates_are_found_by_their_digest(tmp_path: Path) -> None:
+def test_approved_certificates_are_found_by_their_digest(tmp_path: Path) -> None:
     """The file at the approved path is used if config.toml names another one, but only with the approved bytes."""
     path = tmp_path / "ca.pem"
     path.write_text(PEM)
@@ -677,13 +677,13 @@ def test_an_invalid_forge_is_refused(tmp_path: Path, text: str, problem: str) ->
         {"gateway.upstreams.openai.url": "http://api.example.com"},
     ],
 )
-def test_values_that_cannot_have_been_consented_to_are_refused(values: dict[str, Any]) -> None:
+def test_stored_settings_that_no_person_could_have_approved_are_refused(values: dict[str, Any]) -> None:
     """The stored consent comes from a file that another program may have changed."""
     with pytest.raises(AileronError, match="what was agreed to"):
         Settings().with_consented(values)
 
 
-def test_a_consent_from_before_the_gateway_is_still_valid() -> None:
+def test_a_consent_from_before_the_gateway_settings_existed_is_still_valid() -> None:
     """The old consent covers only seven settings. Later ones need no new consent until the user changes them."""
     before = Settings(egress_private=frozenset({HostPort("nas.lan", 1)})).consented()
     seven = {key: value for key, value in before.items() if key.startswith(("egress.", "notify.webhook", "sandbox."))}

@@ -172,7 +172,7 @@ if __name__ == "__main__":
 '''
 
 
-def test_a_packed_library_finds_its_metadata_and_its_data(tmp_path: Path) -> None:
+def test_a_library_packed_with_a_connector_finds_its_metadata_and_data(tmp_path: Path) -> None:
     """`pip install --target` puts both beside the connector, where the jailed program reads them."""
     directory = sources(tmp_path / "notes")
     (directory / "connector.py").write_text(PACKED)
@@ -206,7 +206,7 @@ def test_a_packed_library_finds_its_metadata_and_its_data(tmp_path: Path) -> Non
 # What passes
 
 
-def test_an_output_is_compared_exactly(bench: Bench) -> None:
+def test_the_output_of_an_operation_is_compared_exactly_with_the_case(bench: Bench) -> None:
     """The comparison is of JSON: null is null, and 1 is neither 1.0 nor true. The report has what the operation logged."""
     echo = 'op = "echo"\nargs = { value = "x" }\n'
     right = tried(bench, echo + """output_json = '{"value": "x", "next": null, "whole": 1}'""")
@@ -241,7 +241,7 @@ def _large(body: str) -> str:
     return f'[[case]]\nname = "large"\n{FETCH}output = [[200, "{body}"]]\n[[case.exchange]]\n{GET}body = "{body}"\n'
 
 
-def test_a_failure_is_compared_by_class_and_details(bench: Bench) -> None:
+def test_a_failure_is_compared_with_the_case_by_class_and_details(bench: Bench) -> None:
     """The case states the expected class, and some of its details."""
     bad = 'op = "echo"\nargs = { value = 1 }\n'
 
@@ -254,7 +254,7 @@ def test_a_failure_is_compared_by_class_and_details(bench: Bench) -> None:
     assert tried(bench, FETCH + 'failure = "network_error"', GET + "unreachable = true").problem is None
 
 
-def test_the_credential_and_body_of_a_request_are_compared(bench: Bench) -> None:
+def test_the_credential_and_body_of_a_request_are_compared_with_the_case(bench: Bench) -> None:
     """They are compared only if the case states them; a body as JSON or as text."""
     keyed = 'op = "fetch"\nargs = { path = "/notes", credential = "api_key" }\noutput = [[200, ""]]'
     posted = 'op = "post"\nargs = { text = "{\\"a\\": 1}" }\noutput = 200'
@@ -269,7 +269,7 @@ def test_the_credential_and_body_of_a_request_are_compared(bench: Bench) -> None
     assert "no exchange is left for POST" in str(tried(bench, posted, post + "sends = { a = 2 }").problem)
 
 
-def test_a_response_comes_as_egress_would_deliver_it(bench: Bench) -> None:
+def test_a_response_of_a_case_arrives_as_egress_would_deliver_it(bench: Bench) -> None:
     """Compressed bodies are decompressed; a body that is not in its declared encoding is a network error."""
     plain = tried(
         bench, FETCH + 'output = [[200, "ok"]]', GET + 'headers = { Connection = "close", X-A = "1" }\nbody = "ok"'
@@ -317,7 +317,7 @@ def test_an_undeclared_host_is_denied(bench: Bench) -> None:
 # The jail is the real one
 
 
-def test_the_files_of_the_machine_are_not_in_the_jail(bench: Bench, tmp_path: Path) -> None:
+def test_files_of_the_machine_are_not_visible_to_a_connector_under_test(bench: Bench, tmp_path: Path) -> None:
     """A file of this machine is missing there, and the environment is empty. The control is a file that the jail has."""
     (tmp_path / "secret").write_text("x")
     words = 'op = "reach"\nargs = {{ path = "{}" }}\noutput = {{ is_there = {}, environment = 0 }}'
@@ -326,7 +326,7 @@ def test_the_files_of_the_machine_are_not_in_the_jail(bench: Bench, tmp_path: Pa
     assert tried(bench, words.format("/dev/null", "true")).problem is None
 
 
-def test_going_past_the_supervisor_is_denied(bench: Bench) -> None:
+def test_bypassing_the_supervisor_is_denied_in_a_case(bench: Bench) -> None:
     """The operations open a socket of their own, and a stream although their credential is for requests."""
     dialled = tried(bench, 'op = "dial"\noutput = 1')
 
@@ -506,7 +506,7 @@ def test_a_websocket_follows_the_scripted_conversation_of_the_case(feed: Bench) 
     assert listened(feed, SAYS + ", waits = false", "[]", SERVED) is None
 
 
-def test_an_exchange_answers_a_handshake_without_a_websocket(feed: Bench) -> None:
+def test_an_http_response_in_a_case_can_refuse_a_websocket_handshake(feed: Bench) -> None:
     """The service refuses WebSockets, or cannot be reached."""
     exchange = '[[case.exchange]]\nmethod = "GET"\npath = "/v1?all=1"\n'
     assert listened(feed, SAYS, '["401", "who are you?"]', exchange + 'status = 401\nbody = "who are you?"') is None
@@ -547,7 +547,7 @@ def test_a_binary_websocket_message_fails_the_case(feed: Bench) -> None:
     assert "was sent a binary message" in str(listened(feed, "", '"sent"', served, op="shout"))
 
 
-def test_the_mail_connector_passes_its_cases() -> None:
+def test_the_mail_connector_passes_its_own_cases() -> None:
     """The cases have lines of IMAP and SMTP."""
     folder = ROOT / "connectors" / "mail"
     with bench_of(folder) as running:
@@ -571,7 +571,7 @@ def test_the_limits_of_the_manifest_are_enforced(tmp_path: Path) -> None:
     assert hung.ms >= 5000
 
 
-def test_a_compiled_connector_can_be_tested_too(tmp_path: Path) -> None:
+def test_the_cases_of_a_compiled_connector_can_be_run(tmp_path: Path) -> None:
     """The connector runs in the jail of compiled programs, with the same results."""
     (tmp_path / "manifest.toml").write_text(MANIFEST)
     (tmp_path / "connector").write_bytes(compiled("connector", "static"))
@@ -586,7 +586,7 @@ def test_a_compiled_connector_can_be_tested_too(tmp_path: Path) -> None:
     assert "capability_denied" in str(dialled.problem)
 
 
-def test_placeholders_get_made_up_values(tmp_path: Path) -> None:
+def test_placeholders_in_a_manifest_get_invented_values_for_its_cases(tmp_path: Path) -> None:
     """Hosts are those that the cases name, and client values are invented: no real provider is contacted."""
     oauth2 = '[capabilities.credential.oauth2]\nauthorize_url = "https://id.example.com/a"\ntoken_url = "https://id.example.com/t"\n'
     oauth2 += 'client_id = "bound-at-release"\nclient_secret = "bound-at-release"\nscopes = ["x"]\n'
@@ -650,7 +650,9 @@ def test_an_operation_is_tried_against_a_local_server(
     assert FAKE_SECRET not in done.output[0][1]
 
 
-def test_a_made_up_key_signs_as_the_manifest_says(upstream: tuple[LocalUpstream, list[dict[str, Any]]]) -> None:
+def test_an_invented_signing_key_signs_requests_as_the_manifest_says(
+    upstream: tuple[LocalUpstream, list[dict[str, Any]]],
+) -> None:
     """The key has the form of a webhook's key, and the receiver's library verifies the signature."""
     server, asked = upstream
     with bench_of(ROOT / "connectors" / "webhook", HostPort("hooks.example.com", 443)) as bench:
@@ -695,7 +697,9 @@ def test_every_kind_of_credential_is_tested_against_a_server() -> None:
 
 
 @pytest.mark.parametrize("kind", SHOWN)
-def test_each_kind_has_a_made_up_credential(kind: CredentialKind, tmp_path: Path) -> None:
+def test_each_kind_of_credential_has_an_invented_value_for_trying_an_operation(
+    kind: CredentialKind, tmp_path: Path
+) -> None:
     """The credential travels as a real one: the server sees it, and it is masked in the response."""
     authority = Authority(tmp_path)
 
@@ -725,7 +729,7 @@ def test_each_kind_has_a_made_up_credential(kind: CredentialKind, tmp_path: Path
 
 
 @needs_nginx
-def test_a_made_up_certificate_is_shown_to_a_server_that_requests_it(tmp_path: Path) -> None:
+def test_an_invented_client_certificate_is_sent_to_a_server_that_requests_it(tmp_path: Path) -> None:
     """Only a request that names the credential shows it."""
     authority = Authority(tmp_path)
     settings = Settings(egress_ca_pem=authority.ca_pem)
@@ -744,7 +748,7 @@ def test_a_made_up_certificate_is_shown_to_a_server_that_requests_it(tmp_path: P
     assert shown == [("/notes", f"CN={FAKE_SECRET}", 200), ("/notes", "", 200)]
 
 
-def test_only_the_given_local_server_is_reached(
+def test_an_operation_under_test_can_reach_only_the_given_local_server(
     bench: Bench, upstream: tuple[LocalUpstream, list[dict[str, Any]]]
 ) -> None:
     """The declared host, which belongs to others, and another port of this machine are denied."""
@@ -772,7 +776,7 @@ def test_only_the_given_local_server_is_reached(
         "x",
     ],
 )
-def test_only_a_server_on_this_machine_can_be_tried(url: str) -> None:
+def test_an_operation_can_be_tried_only_against_a_server_on_this_machine(url: str) -> None:
     """Real services are reached only through the daemon, with its rules and its record."""
     assert LocalUpstream.parse("https://localhost:8443") == LocalUpstream(HostPort("localhost", 8443), False)
     with pytest.raises(ValueError, match=r"this machine|path|URL"):

@@ -61,7 +61,7 @@ def refusal(*replaced: tuple[str, str]) -> str:
     return caught.value.failure.message
 
 
-def test_a_case_has_arguments_exchanges_and_an_outcome() -> None:
+def test_every_key_of_a_case_is_read() -> None:
     """Every key is read, and missing keys have defaults."""
     cases = parsed()
     newest, full = cases.cases
@@ -138,12 +138,12 @@ def test_null_can_be_expected_with_the_key_output_json() -> None:
         ("notes.example.com:443", "*:443", "wildcards"),
     ],
 )
-def test_a_mistake_is_reported_with_its_line(old: str, new: str, message: str) -> None:
+def test_a_mistake_in_a_case_file_is_reported_with_its_line(old: str, new: str, message: str) -> None:
     """The schema is closed, and contradictions are refused."""
     assert message in refusal((old, new))
 
 
-def test_a_file_without_cases_is_a_mistake() -> None:
+def test_a_case_file_without_cases_is_an_error() -> None:
     """Such a file would pass although it tests nothing."""
     with pytest.raises(AileronError, match="missing key 'case'"):
         parse_cases("", file="cases.toml")

@@ -53,7 +53,7 @@ def test_a_scripted_conversation_does_not_depend_on_how_bytes_are_split(cuts: li
     ],
     ids=["another", "two-words-of-one-name", "a-blank-more", "too-much", "endless"],
 )
-def test_a_line_that_does_not_fit_is_reported_with_the_expected_one(said: bytes, words: str) -> None:
+def test_a_line_that_differs_from_the_conversation_is_reported_with_the_expected_line(said: bytes, words: str) -> None:
     """The message quotes the expected line as the case has it."""
     with pytest.raises(ValueError, match=re.escape(words)):
         told([said])

@@ -231,7 +231,7 @@ def test_a_calendar_can_be_named_by_title_or_href(server: RadicaleServer, call: 
     assert failed.message == "there is no calendar 'Hme'; there are 'Home' (/ada/home/), 'Work' (/ada/work/)"
 
 
-def test_a_long_listing_is_cut_and_says_so(server: RadicaleServer, call: Call) -> None:
+def test_a_long_listing_of_events_is_cut_and_says_so(server: RadicaleServer, call: Call) -> None:
     """The first events by time are listed, with the number of those left out."""
     for number in range(5):
         server.put(
@@ -343,7 +343,7 @@ def test_an_invalid_event_is_bad_input(
     assert "PUT" not in [request.method for request in report.requests]
 
 
-def test_with_several_calendars_a_new_event_must_name_one(server: RadicaleServer, call: Call) -> None:
+def test_a_new_event_must_name_its_calendar_if_there_are_several(server: RadicaleServer, call: Call) -> None:
     """The connector does not guess where the event goes."""
     server.make_calendar("home", "Home")
     times = {"title": "T", "start_time": "2026-03-30", "end_time": "2026-03-31"}
@@ -576,7 +576,7 @@ LIES: dict[str, tuple[dict[tuple[str, str], tuple[int, str]], str]] = {
 
 
 @pytest.mark.parametrize(("changed", "words"), LIES.values(), ids=LIES)
-def test_a_lying_server_is_an_external_error(
+def test_each_false_answer_of_a_caldav_server_is_an_error_with_its_own_reason(
     program: Path, changed: dict[tuple[str, str], tuple[int, str]], words: str
 ) -> None:
     """Each lie has its own reason, and no request ever leaves the granted server."""
@@ -611,7 +611,7 @@ def test_one_broken_event_does_not_hide_the_others(program: Path) -> None:
     assert (warning.level, warning.fields["href"]) == ("warning", "/home/cal/bad.ics")
 
 
-def test_an_event_that_the_server_does_not_expand_is_returned_with_its_rule(program: Path) -> None:
+def test_a_recurring_event_that_the_server_does_not_expand_is_returned_with_its_rule(program: Path) -> None:
     """The event is the first instance, marked with its rule: never silently the wrong date."""
     data = calendar_object("UID:w\nSUMMARY:W\nDTSTART:20200106T070000Z\nRRULE:FREQ=WEEKLY")
     answer = found("/home/cal/w.ics", f"<C:calendar-data>{data}</C:calendar-data>")

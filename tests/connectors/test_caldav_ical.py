@@ -51,7 +51,7 @@ texts = st.text(st.characters(exclude_categories=["Cs", "Cc"]) | st.sampled_from
 @settings(deadline=None)
 @given(texts, texts)
 @example("Grüße 🎉" * 20, "\\n is not a newline\n; , \\")
-def test_any_text_survives_writing_and_reading(title: str, description: str) -> None:
+def test_any_text_of_a_calendar_event_is_read_back_as_it_was_written(title: str, description: str) -> None:
     """The text has escapes, multi-byte characters that are folded, and line breaks; it can never become a line of its own."""
     data = ical.write_event("u", title, DAY, now=NOW, description=description, location=description)
     [found] = ical.read_events(data)
@@ -63,7 +63,7 @@ def test_any_text_survives_writing_and_reading(title: str, description: str) -> 
 
 
 @pytest.mark.parametrize("text", ["\x00", "\x07bell", "\x1b[31m", "\x7f"])
-def test_control_characters_are_not_stored(text: str) -> None:
+def test_control_characters_are_not_stored_in_a_calendar_event(text: str) -> None:
     """Other clients would show them."""
     with pytest.raises(ical.ICalError, match="control characters"):
         ical.write_event("u", text, DAY, now=NOW)
@@ -105,7 +105,7 @@ def test_bytes_without_the_frame_of_a_calendar_are_an_ical_error(data: bytes) ->
 @example(datetime(2026, 3, 29, 3, 0))
 @example(datetime(2026, 10, 25, 2, 30))
 @example(datetime(2026, 10, 25, 3, 0))
-def test_a_vtimezone_means_the_same_as_the_zone_database(local: datetime) -> None:
+def test_a_vtimezone_gives_the_same_offsets_as_the_time_zone_database(local: datetime) -> None:
     """Both give the same offsets, also in the hour that is skipped and the hour that occurs twice."""
     # The second of a doubled hour cannot be told from the first in iCalendar (RFC 5545 section 3.3.5).
     local = local.replace(microsecond=0, fold=0)
@@ -194,7 +194,7 @@ def test_an_unreadable_event_is_an_ical_error(given_lines: list[str]) -> None:
         event(*given_lines, zone=BERLIN)
 
 
-def test_parameters_may_contain_separators_and_carets() -> None:
+def test_icalendar_parameters_may_contain_separators_and_carets() -> None:
     """The cases are quoted values and RFC 6868."""
     found = event('DTSTART;X-A="a;b:c";TZID="Europe/Berlin":20260301T100000', 'SUMMARY;ALTREP="x^\'y":t')
     assert found.start.utcoffset() == timedelta(hours=1)

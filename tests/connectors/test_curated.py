@@ -81,7 +81,7 @@ def test_only_reads_run_without_approval(name: str) -> None:
         assert action.preview is None or methods[action.preview.op] == "get"
 
 
-def test_effects_match_what_a_call_does() -> None:
+def test_the_declared_effect_of_each_action_matches_what_its_call_does() -> None:
     """The named actions are all that pay, send or delete, and such a call can have no grant."""
     every = actions_of("github") | actions_of("stripe")
     weighs = {effect: {name for name, action in every.items() if action.steps[0].effect is effect} for effect in Effect}
@@ -111,7 +111,7 @@ def test_summaries_and_descriptions_are_hand_written(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CURATED)
-def test_the_document_is_shipped_with_its_licence(name: str) -> None:
+def test_the_openapi_document_is_packed_with_its_licence(name: str) -> None:
     """The licence is beside the document, and packed with it; the connector stays small."""
     folder = ROOT / "connectors" / name
     packed = artifact_of(folder, ()).connector

@@ -62,7 +62,9 @@ def _ran(program: Path) -> tuple[Any, int, list[str]]:
 
 
 @pytest.mark.parametrize("case", _CASES)
-def test_a_forked_connector_acts_like_a_started_one(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_forked_connector_behaves_like_a_connector_whose_interpreter_is_started(
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Compared are arguments, environment, streams, descriptors, signals, printed text, and exit."""
     program = written(tmp_path, _CASES[case])
     forked = _ran(program)

@@ -474,7 +474,7 @@ def lines(*packets: bytes) -> bytes:
         (lines(b"2" * 40 + b" HEAD\0shallow", b"shallow\xff"), "the server sent what git does not send"),
     ],
 )
-def test_a_server_that_does_not_speak_git_is_a_clear_error(
+def test_a_server_that_does_not_speak_git_is_reported_without_its_control_characters(
     program: Path, tmp_path: Path, said: bytes, words: str
 ) -> None:
     """The failure has no traceback and no control character of the server's."""

@@ -113,7 +113,7 @@ def test_a_pack_written_by_git_is_read_completely(real: bytes) -> None:
 
 @pytest.mark.abuse_case("LG7")
 @given(st.data())
-def test_any_bytes_are_a_pack_or_an_error(real: bytes, data: st.DataObject) -> None:
+def test_any_bytes_are_read_as_a_git_pack_or_are_an_error(real: bytes, data: st.DataObject) -> None:
     """The bytes are arbitrary, or a real pack with some of it changed or cut and its checksum corrected."""
     if data.draw(st.booleans()):
         raw = data.draw(st.binary(max_size=200).map(lambda tail: b"PACK\0\0\0\2" + tail))
@@ -211,7 +211,7 @@ def test_nested_empty_folders_are_read_up_to_a_limit() -> None:
 
 
 @pytest.mark.abuse_case("LG7")
-def test_malformed_objects_are_reported() -> None:
+def test_malformed_git_objects_in_a_pack_are_reported() -> None:
     """The pack can be read, but a tree, a commit or a tag in it cannot."""
     for kind, data in ((1, b"tree x"), (2, b"100644"), (4, b"object x")):
         objects = Objects()
@@ -281,6 +281,6 @@ def test_a_diff_that_ends_at_the_limit_is_cut_only_if_another_file_follows() -> 
     assert "cut here" not in whole["diff"]
 
 
-def test_the_connector_loads_its_own_modules() -> None:
+def test_the_git_connector_loads_its_own_modules_and_not_installed_namesakes() -> None:
     """An installed package with a module of the same name is not loaded instead."""
     assert {Path(str(module.__file__)).parent for module in GIT.values()} == {ROOT / "connectors" / "git"}

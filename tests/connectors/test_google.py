@@ -153,7 +153,7 @@ def test_a_message_is_read_with_its_text_and_attachments(google: GoogleServer, c
     assert got["attachments"] == [{"filename": "Übersicht.pdf", "mime_type": "application/pdf", "size": 4}]
 
 
-def test_html_alone_becomes_text(google: GoogleServer, call: Call) -> None:
+def test_a_message_that_has_only_html_is_returned_as_text(google: GoogleServer, call: Call) -> None:
     """The result says that it was HTML."""
     message = EmailMessage()
     message["To"] = "mira@example.com"
@@ -397,7 +397,7 @@ def test_the_token_never_enters_the_connector(google: GoogleServer, call: Call) 
         assert find(data, TOKEN.encode()) == []
 
 
-def test_a_message_appears_only_in_the_result(google: GoogleServer, call: Call) -> None:
+def test_the_words_and_addresses_of_a_message_appear_only_in_the_result(google: GoogleServer, call: Call) -> None:
     """The log and the printed text have no word and no address of it."""
     key = google.receive(sender="Ada Secretive <hidden@example.com>", subject="Confidential", text="Confidential words")
     for report in (
@@ -488,7 +488,7 @@ def test_each_refusal_has_its_status_and_message(
         (200 + 4, b"", {"status": 204}),
     ],
 )
-def test_a_refusal_in_another_form_is_reported_by_its_status(
+def test_a_refusal_in_an_unexpected_form_is_reported_by_its_status(
     google: GoogleServer, call: Call, status: int, body: bytes, details: dict[str, Any]
 ) -> None:
     """The cases are a proxy's page, no body, another form, too deep, and too long; each is one failure with a short message."""
@@ -538,21 +538,23 @@ def test_an_answer_that_contradicts_google_s_reference_is_a_clear_failure(
 
 
 @pytest.mark.parametrize("half", [b"\\ud83d", b"\xff"])
-def test_invalid_unicode_does_not_lose_a_message(google: GoogleServer, call: Call, half: bytes) -> None:
+def test_invalid_unicode_in_a_message_is_replaced_and_the_rest_is_kept(
+    google: GoogleServer, call: Call, half: bytes
+) -> None:
     """A lone surrogate or an invalid byte becomes U+FFFD; the rest of the message stays as it is."""
     google.fail(200, json.dumps({**MESSAGE, "snippet": "x~"}).encode().replace(b"~", half), times=9)
     read = call("get_email", message_id="1").output
     assert (read["snippet"], read["text"]) == ("x\ufffd", "a")
 
 
-def test_endless_pages_are_stopped(google: GoogleServer, call: Call) -> None:
+def test_a_listing_with_endless_pages_is_stopped(google: GoogleServer, call: Call) -> None:
     """The server always has another page, with nothing on it."""
     google.fail(200, b'{"messages": [], "nextPageToken": "again"}', times=99)
     assert "in more than 20 pages" in call("list_recent_emails").failure.message
     assert len(google.asked) == 20
 
 
-def test_a_listed_id_cannot_change_the_path(google: GoogleServer, call: Call) -> None:
+def test_an_id_from_a_listing_cannot_change_the_path_of_a_request(google: GoogleServer, call: Call) -> None:
     """The id becomes a part of a path. A listing with more than was requested is cut."""
     google.fail(200, json.dumps({"messages": [{"id": "../../../calendar/v3/x?y=/"}]}).encode())
     failed = call("list_recent_emails").failure

@@ -309,7 +309,7 @@ def test_html_becomes_the_text_that_a_reader_would_see(page: str, text: str) -> 
         )
     )
 )
-def test_any_markup_becomes_text(pieces: list[str]) -> None:
+def test_any_html_is_converted_to_text_without_an_exception(pieces: list[str]) -> None:
     """The reader raises no exception."""
     assert isinstance(text_of(**part("text/html", "".join(pieces).encode(), "utf-8"))[0], str)
 
@@ -325,14 +325,14 @@ def test_any_markup_becomes_text(pieces: list[str]) -> None:
         ("=?zip?b?eJxLBAA=?=", None),
     ],
 )
-def test_encoded_words_are_decoded(value: str, shown: str | None) -> None:
+def test_encoded_words_in_header_fields_are_decoded(value: str, shown: str | None) -> None:
     """Invalid encoded words stay as they are, and none becomes a second line."""
     found = mail.field(message({"subject": value}), "Subject")
     assert "\n" not in found
     assert shown is None or found == shown
 
 
-def test_a_name_that_spells_an_address_does_not_become_one() -> None:
+def test_a_display_name_that_spells_an_address_is_not_returned_as_an_address() -> None:
     """Decoded, the name would stand before the real address, and look like it."""
     trick = "=?utf-8?q?boss=40example=2Ecom=3E=2C_Eve?= <eve@evil.example>"
     found = message({"From": trick, "To": "=?utf-8?q?J=C3=BCrgen?= <j@example.com>"})
@@ -344,7 +344,7 @@ def test_a_name_that_spells_an_address_does_not_become_one() -> None:
 @pytest.mark.parametrize(
     "piece", ["<a ", "<!--", "<a href='", "<a x=", "</", "&", "<script>", "<svg>", "<a href=x>", '<a "']
 )
-def test_an_html_page_made_to_be_slow_is_read_in_time(piece: str) -> None:
+def test_html_that_is_slow_to_parse_is_read_within_the_time_limit(piece: str) -> None:
     """The page has as many of these pieces as a part may have: a quadratic reader takes minutes, and fails by the
     test's time limit.
     """

@@ -409,7 +409,7 @@ def test_a_draft_is_saved_in_the_servers_drafts_folder(account: Account) -> None
     assert [login.order.target.protocol for login in account.logins] == ["imap"]
 
 
-def test_a_message_arrives_and_a_copy_is_saved(account: Account) -> None:
+def test_a_sent_message_arrives_and_a_copy_of_it_is_saved(account: Account) -> None:
     """The recipient does not see the Bcc, and the envelope is noted."""
     before = account.settled("noor")
     sent = account.done(
@@ -519,7 +519,7 @@ def test_a_reply_goes_to_the_addresses_that_the_message_asks_for(account: Accoun
     assert "Answered" in account.flags(message_id)
 
 
-def test_a_reply_to_oneself_goes_to_the_recipients_of_the_message(account: Account) -> None:
+def test_a_reply_to_the_user_s_own_message_goes_to_the_recipients_of_that_message(account: Account) -> None:
     """The preview has no other recipient without reply_all."""
     message_id = account.put(mail(From=FROM, To="noor@example.com", Cc="locked@example.com", Subject="Re: Lunch"))
     shown = account.previewed("check_recipients", from_address=FROM, message_id=message_id, body="and?", quote=False)
@@ -587,7 +587,7 @@ def test_messages_are_marked_and_moved(account: Account) -> None:
     assert account.done("read_message", message_id=other)["subject"] == "other"
 
 
-def test_a_repeated_step_has_the_same_message_id(account: Account) -> None:
+def test_a_repeated_step_sends_its_mail_with_the_same_message_id(account: Account) -> None:
     """A person can therefore tell whether an earlier try arrived. All calls here belong to one run."""
     sending = {"from_address": FROM, "to": "noor@example.com", "subject": "x", "body": "y", "save_copy": False}
     first, second = (account.done("send_message", **sending) for _ in range(2))

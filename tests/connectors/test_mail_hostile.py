@@ -184,7 +184,7 @@ def test_a_damaged_attachment_is_returned_with_a_report(program: Path, body: byt
 
 
 @pytest.mark.parametrize("kind", [b'"MULTIPART" "MIXED"', b'"NONSENSE" NIL', b'"NONSENSE" ""'])
-def test_a_part_with_an_unreadable_type_is_text(program: Path, kind: bytes) -> None:
+def test_a_message_part_with_an_unreadable_type_is_treated_as_text(program: Path, kind: bytes) -> None:
     """The part is shown, and not left among the attachments, where nobody looks (RFC 2045, section 5.2)."""
     found = run(program, reading(b'(%s NIL NIL NIL "7BIT" 5)' % kind, body=b"hello"), "read_message", **READ).output
     assert (found["text"], found["attachments"]) == ("hello", [])
@@ -201,14 +201,14 @@ def test_text_that_html_hides_is_separate_from_visible_text(program: Path) -> No
     assert "hidden_text" not in run(program, reading(structure, body=b"<p>Hello"), "read_message", **READ).output
 
 
-def test_an_empty_alternative_is_skipped(program: Path) -> None:
+def test_an_empty_plain_text_alternative_of_a_message_is_skipped(program: Path) -> None:
     """The sender's plain text is used unless it is empty."""
     forms = b'(("TEXT" "PLAIN" NIL NIL NIL "7BIT" 0 0)("TEXT" "HTML" NIL NIL NIL "7BIT" 9 1) "ALTERNATIVE")'
     found = run(program, reading(forms, bodies={"2": b"<b>b</b>"}), "read_message", **READ).output
     assert (found["text"], found["text_from"]) == ("b", "html")
 
 
-def test_a_header_field_is_one_line(program: Path) -> None:
+def test_any_header_field_of_a_message_is_returned_as_one_line(program: Path) -> None:
     """This holds for any content, and no name passes for an address."""
     header = (
         b"Subject: =?utf-8?q?a=0D=0ABcc:_x?=\r\nSubject: \x00\x1b]0;x\x07\xff\r\n\tc\r\nno colon\r\n:\r\n"
@@ -222,7 +222,7 @@ def test_a_header_field_is_one_line(program: Path) -> None:
     assert (found["bcc"], found["date"]) == ("", "")
 
 
-def test_long_texts_and_lists_are_cut_and_say_so(program: Path) -> None:
+def test_a_long_text_or_list_of_attachments_is_cut_and_says_so(program: Path) -> None:
     """The limits are for the text and the listed attachments."""
     parts = TEXT % (b"utf-8", b"7BIT") + b'("IMAGE" "PNG" NIL NIL NIL "BASE64" 4)' * 150
     body = "ü".encode() * 200_000
@@ -281,7 +281,7 @@ def test_an_invalid_message_structure_is_a_failure(program: Path, structure: byt
         ({"EXAMINE": b"garbage\r\n"}, "network_error", "broke"),
     ],
 )
-def test_a_lying_server_is_a_failure(
+def test_each_false_answer_of_a_mail_server_has_its_failure_class(
     program: Path, answering: dict[str, bytes], failure_class: str | None, words: str
 ) -> None:
     """Each lie has its failure class. An answer without any usable content finds nothing."""
@@ -386,7 +386,7 @@ NAMES = st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1, max_
 
 
 @given(NAMES)
-def test_a_folder_name_is_encoded_and_decoded_without_change(name: str) -> None:
+def test_an_encoded_folder_name_is_decoded_to_the_original_name(name: str) -> None:
     """The name becomes modified UTF-7 in a quoted string of printable ASCII, and is decoded back."""
     wire = answers.as_wire(name)
     assert re.fullmatch(r'"(?:[^"\\]|\\["\\])*"', wire)

@@ -93,13 +93,13 @@ def database(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> 
         ("''", ""),
     ],
 )
-def test_a_value_becomes_json(database: Database, expression: str, found: Any) -> None:
+def test_a_database_value_becomes_json_without_losing_digits(database: Database, expression: str, found: Any) -> None:
     """A value that would lose digits as a number becomes text."""
     [row] = database.call("query", sql=f"SELECT {expression} AS a").output["rows"]
     assert row == {"a": found}
 
 
-def test_values_are_sent_beside_the_statement(database: Database) -> None:
+def test_the_values_of_a_statement_are_sent_as_parameters_and_not_read_as_sql(database: Database) -> None:
     """The values are of each kind, and none is read as SQL."""
     values = ["'; DROP TABLE x; --", 7, 0.5, True, None]
     sql = "SELECT $1::text AS a, $2::int AS b, $3::float8 AS c, $4::bool AS d, $5::int AS e, $1::text AS a"

@@ -194,7 +194,7 @@ def test_an_object_is_read_in_pages_of_text(call: Call, bucket: str, moto: Moto)
     assert changed.details == {"status": 412, "reason": "PreconditionFailed"}
 
 
-def test_bytes_are_base64_and_a_large_object_comes_in_pages(call: Call, bucket: str, moto: Moto) -> None:
+def test_a_binary_object_is_returned_as_base64_and_a_large_object_in_pages(call: Call, bucket: str, moto: Moto) -> None:
     """A result has a limit. The connector requests no Range, which the supervisor would not let through."""
     content = bytes(range(256)) * 8192  # 2 MiB
     moto.put(bucket, "a", content)
@@ -301,7 +301,7 @@ def test_moto_accepts_only_signatures_with_the_right_secret(
         value.partition("<")[0] if isinstance(value, str) and value.isascii() and " " not in value else ""
     ),
 )
-def test_a_refusal_is_reported_in_our_words(
+def test_a_refusal_by_the_service_is_reported_in_the_connector_s_own_words(
     call: Call, moto: Moto, status: str, body: str, fields: tuple[str, ...], details: dict[str, Any], words: str
 ) -> None:
     """The service's code decides; its message, which may say anything, is not passed on."""
@@ -318,7 +318,9 @@ def test_a_refusal_is_reported_in_our_words(
 @pytest.mark.parametrize(
     ("code", "argument"), [("NoSuchKey", "key"), ("NoSuchBucket", "bucket"), ("NoSuchVersion", "version_id")]
 )
-def test_a_mistake_of_the_caller_names_the_argument(call: Call, moto: Moto, code: str, argument: str) -> None:
+def test_the_failure_for_a_caller_s_mistake_names_the_argument(
+    call: Call, moto: Moto, code: str, argument: str
+) -> None:
     """An agent therefore knows which argument to change."""
     moto.says(answer(f"<Error><Code>{code}</Code></Error>".encode(), status="404 Not Found"))
 
@@ -366,7 +368,7 @@ def test_an_invalid_listing_is_a_failure(call: Call, moto: Moto, body: bytes) ->
 @given(st.one_of(st.binary(max_size=200), st.text("<>/ab&;!?\"'= x", max_size=100).map(str.encode)))
 @example(b"<a xmlns='b'>&#x41;<c>d</c></a>")
 @example(b"\xff\xfe<\0a\0/\0>\0")
-def test_any_bytes_are_parsed_or_are_a_failure(data: bytes) -> None:
+def test_any_bytes_of_a_service_are_parsed_or_are_a_failure(data: bytes) -> None:
     """The parser raises no other exception."""
     try:
         tree = answers.parsed(data)

@@ -121,7 +121,7 @@ def is_valid(value: Any, schema: Any) -> bool:
 @example(3, {"exclusiveMinimum": 3})
 @example([[], {}], {"enum": [[{}, []]]})
 @example({"a": [{"a": [{"b": "x"}]}]}, {"$ref": "#/components/schemas/Tree"})
-def test_the_verdict_is_that_of_the_jsonschema_library(value: Any, schema: Any) -> None:
+def test_the_result_of_a_schema_check_equals_that_of_the_jsonschema_library(value: Any, schema: Any) -> None:
     """Any schema and any value give the same verdict."""
     assert (problem(value, schema) is None) == is_valid(value, schema)
 
@@ -129,7 +129,7 @@ def test_the_verdict_is_that_of_the_jsonschema_library(value: Any, schema: Any) 
 @given(values(), schemas())
 @example({"a": 1}, {"not": {"required": ["b"]}})
 @example({"a": 1}, {"anyOf": [{"not": {"additionalProperties": False}}, {"required": ["b"]}]})
-def test_a_value_that_fits_strictly_fits_as_an_answer(value: Any, schema: Any) -> None:
+def test_a_value_that_is_valid_as_an_argument_is_valid_as_an_answer(value: Any, schema: Any) -> None:
     """Answers are checked with fewer rules than arguments, so more values pass."""
     if problem(value, schema) is None:
         assert problem(value, schema, reading="answer") is None
@@ -185,7 +185,7 @@ def test_an_answer_may_lack_fields_and_have_additional_ones(value: Any, fits: bo
         (7, {"const": {"a": 1}}, 'the value is not {"a":1}'),
     ],
 )
-def test_a_problem_names_the_place_and_the_rule(value: Any, schema: Any, words: str) -> None:
+def test_the_report_of_a_schema_violation_names_its_place_and_the_rule(value: Any, schema: Any, words: str) -> None:
     """The message does not quote the value, which may be confidential."""
     items = {
         "type": "object",
@@ -209,13 +209,13 @@ BANK = {"properties": {"type": {"const": "bank"}, "iban": {"type": "string"}}, "
     ],
 )
 @pytest.mark.parametrize("keyword", ["anyOf", "oneOf"])
-def test_the_reported_problem_is_that_of_the_closest_alternative(keyword: str, value: Any, words: str) -> None:
+def test_the_reported_schema_violation_is_that_of_the_closest_alternative(keyword: str, value: Any, words: str) -> None:
     """An alternative for another type of value was not meant."""
     typed = [{"type": "object", **alternative} for alternative in (CARD, BANK)]
     assert problem(value, {keyword: [{"type": "null"}, *typed]}) == words
 
 
-def test_an_alternative_that_fails_deep_inside_is_the_closest() -> None:
+def test_a_schema_alternative_that_fails_only_deep_inside_is_the_closest() -> None:
     """Even a wrong type deep inside does not rule out an alternative; only a wrong type near the top does."""
     deep = {"properties": {"a": {"properties": {"b": {"type": "string"}}}}}
     assert (
@@ -224,7 +224,7 @@ def test_an_alternative_that_fails_deep_inside_is_the_closest() -> None:
     )
 
 
-def test_a_whole_float_is_an_integer_but_not_as_an_argument() -> None:
+def test_a_whole_float_is_accepted_as_an_integer_in_an_answer_but_not_in_an_argument() -> None:
     """JSON Schema says that 1.0 is an integer; many services do not."""
     assert problem(1.0, {"type": "integer"}) is None
     assert problem(1.0, {"type": "integer"}, reading="argument") == "the value is not an integer"
@@ -240,7 +240,7 @@ def test_multiple_of_tolerates_rounding_of_binary_fractions() -> None:
     assert problem(0, {"multipleOf": 0}) is not None
 
 
-def test_the_time_and_depth_of_a_check_are_bounded() -> None:
+def test_the_time_and_depth_of_a_schema_check_are_bounded() -> None:
     """The cases are schemas that lead to themselves, alternatives that double with each level, and very deep values."""
     round_and_round = named({"A": {"$ref": "#/components/schemas/B"}, "B": {"$ref": "#/components/schemas/A"}})
     doubling = named({"A": {"anyOf": [{"items": {"$ref": "#/components/schemas/A"}, "minItems": 1}] * 2}})
@@ -266,7 +266,7 @@ def test_the_time_and_depth_of_a_check_are_bounded() -> None:
     assert "deeper" in str(maybe_problem(deep, {"uniqueItems": True}, named({})))
 
 
-def test_a_check_that_reached_its_limit_counts_as_a_failure() -> None:
+def test_a_schema_check_that_reached_its_limit_counts_as_a_failure() -> None:
     """A value that could not be checked does not fit, not even by `not`."""
     round_and_round = named({"A": {"$ref": "#/components/schemas/A"}})
     a: Schema = {"$ref": "#/components/schemas/A"}
@@ -281,7 +281,7 @@ def test_a_dangling_reference_is_reported_as_an_error_of_the_document() -> None:
         maybe_problem(1, {"$ref": "#/components/schemas/Gone"}, named({}))
 
 
-def test_a_reference_is_followed_to_its_end() -> None:
+def test_a_schema_reference_is_followed_to_its_end() -> None:
     """The reference leads to a schema, to `true`, or in a circle."""
     schemas = named({"A": {"$ref": "#/components/schemas/B"}, "B": {"type": "string"}, "C": True, "D": {"$ref": D}})
     assert schemas.resolved({"$ref": "#/components/schemas/A"}) == {"type": "string"}

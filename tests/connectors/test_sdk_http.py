@@ -188,7 +188,7 @@ def test_a_refusal_by_the_host_has_its_own_exception_class(tmp_path: Path, when:
         assert [line.message for line in told] == ["network" if failure_class == "network_error" else failure_class]
 
 
-def test_an_answer_left_unread_is_cancelled(tmp_path: Path) -> None:
+def test_an_answer_that_the_connector_leaves_unread_is_cancelled(tmp_path: Path) -> None:
     """Leaving the block early tells the host to stop, and frames still on their way disturb no other request."""
     body = """
         with http.request("GET", "https://h/endless") as endless:
@@ -291,7 +291,7 @@ def test_an_upload_stops_when_the_answer_is_complete(tmp_path: Path) -> None:
         assert output(process) == [413, True]
 
 
-def test_an_upload_that_breaks_is_cancelled(tmp_path: Path) -> None:
+def test_an_upload_that_fails_half_way_is_cancelled(tmp_path: Path) -> None:
     """The service must never take a half-sent body for a complete one."""
     body = """
         def broken():
@@ -308,7 +308,7 @@ def test_an_upload_that_breaks_is_cancelled(tmp_path: Path) -> None:
         assert output(process) == "no more"
 
 
-def test_two_full_pipes_do_not_deadlock(tmp_path: Path) -> None:
+def test_an_upload_and_a_large_answer_that_fill_both_pipes_do_not_deadlock(tmp_path: Path) -> None:
     """The host writes megabytes before it reads anything, while the connector uploads: both finish."""
     body = """
         first = http.request("GET", "https://h/")
@@ -324,7 +324,7 @@ def test_two_full_pipes_do_not_deadlock(tmp_path: Path) -> None:
         assert output(process) == [4 << 20, 200]
 
 
-def test_unread_answers_are_bounded(tmp_path: Path) -> None:
+def test_the_size_of_unread_answers_is_bounded(tmp_path: Path) -> None:
     """The failure says what to do if one answer floods in while the connector waits for another."""
     body = """
         first = http.request("GET", "https://h/flood")

@@ -24,7 +24,7 @@ def test_displayed_addresses_are_parsed_back_unchanged(people: list[mail.Address
 
 
 @given(st.text(max_size=200), st.lists(st.builds(mail.Address, NAMES, PLAIN), min_size=1, max_size=5))
-def test_a_header_field_stays_one_field(text: str, people: list[mail.Address]) -> None:
+def test_any_text_in_a_header_field_stays_within_that_field(text: str, people: list[mail.Address]) -> None:
     """The field's text cannot begin another field, and no line is too long for a server."""
     try:
         mail.check_line(text, "subject")
@@ -62,7 +62,7 @@ def test_only_unambiguous_addresses_are_mailboxes(text: str, is_ascii: bool, is_
 
 
 @given(st.text(max_size=300))
-def test_any_text_becomes_one_printable_line(value: str) -> None:
+def test_any_text_is_converted_to_one_printable_line_without_an_exception(value: str) -> None:
     """The function raises no exception and returns no control character."""
     assert not re.search(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]", mail.readable(value, is_address=True))
 
@@ -71,6 +71,6 @@ def test_any_text_becomes_one_printable_line(value: str) -> None:
     st.binary(max_size=100),
     st.text(max_size=20) | st.sampled_from(["utf-8", "utf-16", "hz", "zip", "idna", "iso-2022-jp"]),
 )
-def test_any_bytes_are_decoded_by_any_charset(data: bytes, charset: str) -> None:
+def test_any_bytes_are_decoded_by_any_charset_without_an_exception(data: bytes, charset: str) -> None:
     """The function raises no exception."""
     assert isinstance(mail.decoded(data, charset), str)

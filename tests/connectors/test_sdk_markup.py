@@ -72,7 +72,7 @@ SEEN = [
 
 
 @pytest.mark.parametrize("page", SEEN)
-def test_visible_text_is_not_taken_for_hidden(page: str) -> None:
+def test_visible_text_of_newsletters_is_not_taken_for_hidden_text(page: str) -> None:
     """The cases are from newsletters, whose styles resemble those that hide text."""
     assert texts_from(page) == ("abX", "")
 
@@ -88,13 +88,13 @@ def test_visible_text_is_not_taken_for_hidden(page: str) -> None:
     ],
     ids=["transform", "selector", "rules", "colors", "styles"],
 )
-def test_styles_made_to_be_slow_are_read_in_time(page: str) -> None:
+def test_html_styles_that_are_slow_to_parse_are_read_within_the_time_limit(page: str) -> None:
     """A quadratic reader takes minutes, and fails by the test's time limit."""
     assert isinstance(text_from(page), str)
 
 
 @given(st.text(alphabet="<>/='\";:{}()%-.#@abdefhilnopsty 01", max_size=200))
-def test_any_page_is_read_as_visible_and_hidden_text(page: str) -> None:
+def test_any_html_is_read_as_visible_and_hidden_text_without_an_exception(page: str) -> None:
     """The reader raises no exception."""
     seen, hidden = texts_from(f"<style>{page}</style><p style='{page}'>{page}")
     assert (isinstance(seen, str), isinstance(hidden, str)) == (True, True)

@@ -100,7 +100,7 @@ def test_an_unknown_operation_lists_the_known_ones(run: Run) -> None:
     assert failed.details == {"operations": ["loose", "x"]}
 
 
-def test_an_output_becomes_json(run: Run) -> None:
+def test_an_output_of_structs_dates_enums_or_tuples_becomes_json(run: Run) -> None:
     """Structs, dataclasses, enums, dates and tuples have a JSON form."""
     report = run("""
         class S(msgspec.Struct):
@@ -150,7 +150,9 @@ def test_an_output_without_a_json_form_is_the_connectors_mistake(run: Run, value
         ("[1, 2**64 - 1, '\\U0001f600']", [1, 2**64 - 1, "\U0001f600"]),
     ],
 )
-def test_an_output_that_no_frame_can_carry_is_not_lost(run: Run, value: str, output: Any) -> None:
+def test_values_of_an_output_that_no_frame_can_carry_are_converted_with_a_note(
+    run: Run, value: str, output: Any
+) -> None:
     """The operation has been done: numbers become text and lone surrogates U+FFFD, and their places are noted."""
     assert run(f"@op\ndef x() -> Any:\n    return {value}").output == output
 
@@ -221,7 +223,7 @@ def test_a_failure_that_cannot_be_sent_is_sent_without_its_details(run: Run) -> 
     assert "cannot be sent" in shaped(failed.details)["details"]
 
 
-def test_a_report_that_no_frame_can_carry_does_not_fail_the_operation(run: Run) -> None:
+def test_progress_or_an_audit_fact_that_no_frame_can_carry_does_not_fail_the_operation(run: Run) -> None:
     """A 64-bit id and a lone surrogate are converted, in an audit fact, in progress and in a failure's details."""
     report = run("""
         @op
@@ -237,7 +239,7 @@ def test_a_report_that_no_frame_can_carry_does_not_fail_the_operation(run: Run) 
     assert report.failure.details == {"id": str(10**20)}
 
 
-def test_reports_reach_the_host_in_order(run: Run) -> None:
+def test_log_lines_progress_and_audit_facts_reach_the_host_in_order(run: Run) -> None:
     """They are log lines with fields of any kind, progress, and audit facts."""
     report = run("""
         @op
@@ -280,7 +282,7 @@ def test_a_log_line_never_fails_the_operation(run: Run) -> None:
     assert third.message == "odd ?"
 
 
-def test_printed_text_goes_to_the_log_and_not_into_the_frames(run: Run) -> None:
+def test_text_that_a_connector_prints_goes_to_the_log_and_not_into_the_frames(run: Run) -> None:
     """Printed bytes may look like a frame, and need not be flushed."""
     report = run("""
         @op
@@ -295,7 +297,7 @@ def test_printed_text_goes_to_the_log_and_not_into_the_frames(run: Run) -> None:
     assert "err\n" in report.printed
 
 
-def test_a_closed_stdout_does_not_lose_the_answer(run: Run) -> None:
+def test_a_connector_that_closes_stdout_still_sends_its_output(run: Run) -> None:
     """A connector may do what it likes with descriptors 1 and 2."""
     assert run("@op\ndef x():\n    sys.stdout.close(); sys.stderr = None; return 1").output == 1
 
@@ -374,7 +376,7 @@ def test_an_unreadable_annotation_is_the_connectors_mistake(run: Run) -> None:
 
 
 @pytest.mark.abuse_case("M5")
-def test_another_protocol_version_is_refused_with_a_reason(tmp_path: Path) -> None:
+def test_a_host_with_another_version_of_the_frame_protocol_is_refused_with_a_reason(tmp_path: Path) -> None:
     """The failure names both versions."""
     with ConnectorProcess(written(tmp_path, TYPED), invoke("loose", protocol=2, a=1)) as connector:
         answer = connector.receive_until_over()

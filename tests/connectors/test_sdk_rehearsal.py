@@ -15,7 +15,7 @@ def _descriptors() -> set[str]:
     return set(os.listdir("/proc/self/fd"))
 
 
-def test_the_rehearsal_leaves_nothing_behind() -> None:
+def test_the_template_s_rehearsal_leaves_operations_and_descriptors_unchanged() -> None:
     """Operations, descriptors and the running conversation are as before, however often it runs."""
     known, open_before = dict(operation.OPERATIONS), _descriptors()
     for _ in range(3):
@@ -26,7 +26,7 @@ def test_the_rehearsal_leaves_nothing_behind() -> None:
         loop.current()
 
 
-def test_the_rehearsal_is_a_whole_invocation(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_template_s_rehearsal_is_a_whole_invocation(monkeypatch: pytest.MonkeyPatch) -> None:
     """The template calls an operation with checked arguments. A failing rehearsal raises its error, and still
     leaves nothing.
     """

@@ -79,7 +79,7 @@ def answer(process: ConnectorProcess) -> Any:
     return message.output
 
 
-def test_a_connection_is_a_stream_with_the_methods_that_drivers_use(tmp_path: Path) -> None:
+def test_a_socket_connection_is_a_stream_with_the_methods_that_drivers_use(tmp_path: Path) -> None:
     """The stream is made by create_connection: names are not looked up, options are not set, and a read can time out."""
     code = """
     import socket
@@ -243,7 +243,7 @@ def redis(stream: Stream) -> None:
     [(PG8000, postgres, [[1]]), (PYMYSQL, mysql, "Too many connections"), (REDIS, redis, "value")],
     ids=["pg8000", "PyMySQL", "redis-py"],
 )
-def test_unmodified_database_drivers_work(
+def test_unmodified_database_drivers_work_over_streams_of_the_host(
     tmp_path: Path, code: str, serve: Callable[[Stream], None], found: Any
 ) -> None:
     """Each driver uses its socket in its own way, before and after it is connected."""

@@ -168,7 +168,9 @@ def test_a_key_in_a_path_becomes_its_placeholder() -> None:
     chunked=st.booleans(),
     status=st.sampled_from([200, 204, 500]),
 )
-def test_a_request_does_not_depend_on_how_its_bytes_are_cut(seed: int, size: int, chunked: bool, status: int) -> None:
+def test_a_library_s_request_is_the_same_however_its_bytes_are_split(
+    seed: int, size: int, chunked: bool, status: int
+) -> None:
     """http.client writes pieces of any size: they are one request with its whole body, and the answer is whole."""
     chance = random.Random(seed)
     body = chance.randbytes(size)

@@ -193,7 +193,7 @@ def test_a_client_outside_an_invocation_connects_as_usual() -> None:
         requests.get("http://127.0.0.1:1/", timeout=5)
 
 
-def test_unread_answers_that_are_dropped_free_their_places() -> None:
+def test_unread_answers_that_are_dropped_make_room_for_further_requests() -> None:
     """More answers than may be open at once are requested, and none is read to its end."""
 
     @op
@@ -206,7 +206,7 @@ def test_unread_answers_that_are_dropped_free_their_places() -> None:
     assert call("x", answer=lambda request: Reply(200, bytes(300_000))).output == MAX_IN_FLIGHT + 8
 
 
-def test_a_thread_of_the_connector_gets_an_error() -> None:
+def test_a_connector_s_request_from_another_thread_is_an_error() -> None:
     """An invocation has one conversation, and one thread holds it. The error says what to do."""
 
     @op

@@ -118,7 +118,7 @@ def test_a_listing_uses_as_many_pages_as_needed(slack: SlackServer, call: Call) 
     assert [asked.query["limit"] for asked in slack.asked] == [["7"], ["4"], ["1"], ["7"]]
 
 
-def test_endless_pages_are_stopped(slack: SlackServer, call: Call) -> None:
+def test_a_listing_or_look_up_with_endless_pages_is_stopped(slack: SlackServer, call: Call) -> None:
     """A listing ends with a cursor to continue; a look-up ends with the advice to give an id."""
     endless = {"ok": True, "channels": [], "response_metadata": {"next_cursor": "dGVhbTow"}}
     slack.disturb("conversations.list", endless, times=1000)
@@ -216,7 +216,7 @@ def test_a_message_is_posted_once_to_the_named_channel(slack: SlackServer, call:
 
 
 @pytest.mark.parametrize("mrkdwn", [False, True])
-def test_no_text_becomes_a_mention(slack: SlackServer, call: Call, mrkdwn: bool) -> None:
+def test_no_posted_text_mentions_or_notifies_anybody(slack: SlackServer, call: Call, mrkdwn: bool) -> None:
     """Formatted or not, no text notifies anybody, and a link shows its real address."""
     general = slack.channel("general")
     link = "https://github.com/acme/app/pull/4218?a=1&b=2"
@@ -290,7 +290,7 @@ def test_a_message_that_cannot_be_posted_is_refused_before_any_request(
     assert slack.asked == []
 
 
-def test_the_longest_text_is_posted(slack: SlackServer, call: Call) -> None:
+def test_a_message_of_the_maximum_length_is_posted(slack: SlackServer, call: Call) -> None:
     """The text has 40,000 characters as they are sent."""
     general = slack.channel("general")
     call("post_message", channel=general, text="x" * 40_000).output  # noqa: B018
@@ -396,7 +396,9 @@ def test_an_answer_that_is_too_long_says_to_ask_for_less(slack: SlackServer, cal
 
 
 @pytest.mark.parametrize("text", GROUPS.values(), ids=GROUPS.keys())
-def test_hostile_text_is_passed_on_as_data(slack: SlackServer, call: Call, text: str) -> None:
+def test_hostile_text_in_a_message_is_returned_unchanged_and_not_logged(
+    slack: SlackServer, call: Call, text: str
+) -> None:
     """Hostile text is in the result unchanged, whatever it would do to a terminal or a reader, and not in the log or printed."""
     text = as_in_a_file(text)
     slack.channel("general", topic=text)

@@ -152,7 +152,9 @@ def test_a_full_page_of_long_messages_fits_into_a_result(telegram: TelegramServe
 
 
 @pytest.mark.parametrize("group", sorted(GROUPS))
-def test_hostile_text_is_passed_on_as_data(telegram: TelegramServer, call: Call, group: str) -> None:
+def test_hostile_text_in_a_message_is_returned_as_data_and_not_logged(
+    telegram: TelegramServer, call: Call, group: str
+) -> None:
     """The surfaces that show it make control characters visible; the log has none of the text."""
     hostile = as_in_a_file(GROUPS[group])
     telegram.write(telegram.chat(hostile[:80]), hostile, name=hostile[:80])
@@ -225,7 +227,9 @@ def test_invalid_arguments_are_refused_before_any_request(
 
 
 @pytest.mark.parametrize("token", [OTHER_TOKEN, "no-token-at-all"], ids=["unknown", "malformed"])
-def test_a_wrong_token_names_the_binding(telegram: TelegramServer, host: Callable[[str], Call], token: str) -> None:
+def test_the_failure_for_a_wrong_token_names_the_binding(
+    telegram: TelegramServer, host: Callable[[str], Call], token: str
+) -> None:
     """The failure has the command that fixes it; a valid token is the positive control."""
     failed = host(token)("read_updates").failure
 
@@ -252,7 +256,7 @@ def test_a_wrong_token_names_the_binding(telegram: TelegramServer, host: Callabl
     ],
     ids=["chat", "long", "reply", "moved", "unknown", "blocked", "webhook", "reader", "rate", "gateway"],
 )  # fmt: skip
-def test_a_refusal_is_explained_in_words(
+def test_a_refusal_by_telegram_is_explained_in_words(
     telegram: TelegramServer,
     call: Call,
     code: int,

@@ -127,7 +127,9 @@ def test_an_event_that_cannot_be_sent_is_refused_before_any_request(
     ],
     ids=["302", "401", "404", "410", "503"],
 )
-def test_a_receivers_refusal_is_a_failure(call: Call, hooks: Hooks, status: str, says: str) -> None:
+def test_a_refusal_by_the_receiver_is_a_failure_that_does_not_quote_it(
+    call: Call, hooks: Hooks, status: str, says: str
+) -> None:
     """The message is in our words: the text of a receiver's answer is not for agents."""
     hooks.status = status
     report = call("send_event", event="a.b", data={})

@@ -139,7 +139,9 @@ def test_a_decision_with_another_questions_digest_is_refused(home: DaemonHome, g
         {"decision": "approve", "digest": "sha256:00", "signature": "ed25519:00"},
     ],
 )
-def test_a_malformed_decision_decides_nothing(home: DaemonHome, gated: str, body: dict[str, object]) -> None:
+def test_a_malformed_decision_is_refused_and_the_question_stays_pending(
+    home: DaemonHome, gated: str, body: dict[str, object]
+) -> None:
     """The cases are an unknown word, a missing digest, and a signature that cannot be checked yet."""
     question = home.asked(gated)
 
@@ -411,7 +413,9 @@ def test_a_question_that_expired_while_no_daemon_ran_is_expired_at_the_next_star
     assert own_home.result(question, 0)["status"] == "expired"
 
 
-def test_decisions_during_a_restart_count_once_or_not_at_all(own_home: DaemonHome, upstream: CountingServer) -> None:
+def test_a_decision_during_a_daemon_restart_takes_effect_at_most_once(
+    own_home: DaemonHome, upstream: CountingServer
+) -> None:
     """The daemon stops between decisions: each decision with a response is on record, and no effect happens twice."""
     before = upstream.effects
     questions = [own_home.asked("gated") for _ in range(6)]

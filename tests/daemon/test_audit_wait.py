@@ -17,7 +17,7 @@ def _newest(home: DaemonHome) -> int:
     return int(home.must("GET", "/v1/audit?limit=1")["events"][0]["seq"])
 
 
-def test_a_wait_ends_with_the_first_matching_event(home: DaemonHome) -> None:
+def test_a_wait_for_an_audit_event_ends_with_the_first_matching_event(home: DaemonHome) -> None:
     """An event of another type does not end the wait; one of the requested type does, long before the timeout."""
     home.add_probe_action("give_back", "text:string", name="told")
     after = _newest(home)

@@ -64,7 +64,7 @@ def uses(home: DaemonHome, action: str) -> Answer:
     return home.run(action, {"with_credential": True})
 
 
-def test_a_binding_shows_its_reach_and_its_users(home: DaemonHome, upstream: CountingServer) -> None:
+def test_a_binding_shows_its_reach_and_the_actions_that_use_it(home: DaemonHome, upstream: CountingServer) -> None:
     """The binding shows its hosts, account, state, and actions by version; once used, also the time of the last use."""
     before = shown(home)
     assert not uses(home, "fetch").is_error

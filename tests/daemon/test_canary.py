@@ -192,7 +192,7 @@ DOORS = ("say", "crash", "blame", "die")
 
 
 @pytest.mark.abuse_case("E26")
-def test_the_canary_secret_was_sent_and_reflected(day: Day) -> None:
+def test_the_upstream_received_the_canary_secret_and_repeated_it_in_responses(day: Day) -> None:
     """Positive control: the upstream received and reflected it many times, and connectors got asterisks instead."""
     assert day.upstream.received.count(b"Authorization: Basic " + WIRE) > 30
     assert "as it is" in find(bytes(day.upstream.received), WIRE)
@@ -201,14 +201,14 @@ def test_the_canary_secret_was_sent_and_reflected(day: Day) -> None:
 
 
 @pytest.mark.abuse_case("E26")
-def test_no_response_contains_the_secret(day: Day) -> None:
+def test_no_response_contains_the_canary_secret(day: Day) -> None:
     """The search covers responses, records and command output, and so everything that a connector received."""
     leaks = {what: found for what, said in day.heard if (found := find(said, CANARY, PAIR, WIRE))}
     assert leaks == {}
 
 
 @pytest.mark.abuse_case("E26")
-def test_no_file_holds_the_secret(day: Day) -> None:
+def test_no_file_contains_the_canary_secret(day: Day) -> None:
     """The search covers the home with its ledger, journal, logs and vault file, and temporary files, while the daemon runs."""
     assert (day.home.path / "ledger.db").stat().st_size > 0
     assert (day.home.path / "vault.json").exists()
@@ -216,7 +216,7 @@ def test_no_file_holds_the_secret(day: Day) -> None:
 
 
 @pytest.mark.abuse_case("E26")
-def test_no_process_shows_the_secret(day: Day) -> None:
+def test_no_command_line_or_environment_contains_the_canary_secret(day: Day) -> None:
     """The search covers command lines and environments of the daemon and its descendants, as far as they can be read."""
     daemon = psutil.Process(day.home.daemon_pid)
     shown = read_descendants(daemon.pid, _shown_by) | {daemon: _shown_by(daemon)}
@@ -236,7 +236,7 @@ def _shown_by(process: psutil.Process) -> bytes:
 
 @pytest.mark.abuse_case("E26")
 @pytest.mark.parametrize("shape", shapes(CANARY))
-def test_the_search_finds_a_planted_secret(shape: str, tmp_path: Path) -> None:
+def test_the_search_for_the_canary_secret_finds_a_planted_copy(shape: str, tmp_path: Path) -> None:
     """Positive control: the search must find it in a file, compressed in a log, and in a page of a database."""
     planted = shapes(CANARY)[shape]
     (tmp_path / "plain.log").write_bytes(b"some words before " + planted + b" and after")

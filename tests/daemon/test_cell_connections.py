@@ -35,7 +35,7 @@ async def written(ledger: Ledger, *events: TunnelOpened | TunnelClosed | TunnelR
     await ledger.commit(lambda tx: [tx.append(facts_of(event)) for event in events])
 
 
-async def test_connections_and_bytes_are_summed_by_host(ledger: Ledger) -> None:
+async def test_a_sessions_connections_and_bytes_are_summed_by_host(ledger: Ledger) -> None:
     """A connection without an end is counted; connections of another session are not."""
     await written(
         ledger,

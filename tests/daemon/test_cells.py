@@ -300,7 +300,9 @@ def test_concurrent_requests_of_one_cell_are_limited(home: DaemonHome, attendant
 # The end of a session
 
 
-def test_the_cell_socket_refuses_the_process_after_its_session_ended(home: DaemonHome, attendant: Attendant) -> None:
+def test_the_cell_socket_refuses_a_cells_process_after_its_session_ended(
+    home: DaemonHome, attendant: Attendant
+) -> None:
     """The process may then open another session."""
     opened = attendant.open()
     assert run(attendant).status == 200
@@ -399,7 +401,9 @@ def test_the_vaults_key_replaces_the_clients_first_credential_header_in_place(
     assert names[names.index(b"a") :] == ([b"a", b"x-api-key", b"z"] if shown else [b"a", b"z", b"x-api-key"])
 
 
-def test_the_clients_own_api_key_is_sent_if_the_vault_has_none(client: Attendant, provider: Provider) -> None:
+def test_a_clients_own_api_key_is_sent_to_the_provider_if_the_vault_has_no_key(
+    client: Attendant, provider: Provider
+) -> None:
     """The client logged in to the provider with that key itself."""
     fields = seen(client, provider, "/v1/responses", {"Authorization": "Bearer sk-own"})
 
@@ -502,7 +506,7 @@ def test_a_websocket_request_on_the_cell_socket_is_refused_with_426(client: Atte
     assert not provider.is_called()
 
 
-def test_a_cells_request_does_not_count_as_one_of_an_unknown_caller() -> None:
+def test_a_cells_request_does_not_count_towards_the_limit_of_unknown_callers() -> None:
     """Unknown callers get fewer places and shorter timeouts, such as TCP requests without a session."""
     over_tcp = {"type": "http", "state": {"aileron.shows_session": False}}
 

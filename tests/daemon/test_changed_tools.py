@@ -110,7 +110,7 @@ def reason(answer: Answer) -> tuple[str, Any]:
 
 
 @pytest.mark.abuse_case("B27")
-def test_a_changed_tool_is_suspended_and_runs_again_once_the_change_is_accepted(
+def test_an_action_with_a_changed_tool_is_suspended_until_the_change_is_accepted(
     world: World, approver: Approver
 ) -> None:
     """Runs are refused at once with Aileron's own message, and pending runs do not start; an approval covers only the

@@ -184,7 +184,7 @@ def granted(home: DaemonHome, **others: object) -> Answer:
     return home.ask("POST", "/v1/grants", {**body, **others})
 
 
-def test_a_grant_allows_only_runs_within_its_constraints_and_number_of_uses(
+def test_a_standing_grant_allows_only_runs_within_its_constraints_and_number_of_uses(
     home: DaemonHome, approver: Approver, upstream: CountingServer
 ) -> None:
     """A run outside the constraint, beyond the number of uses or after revocation needs approval; each use is on record."""
@@ -209,7 +209,9 @@ def test_a_grant_allows_only_runs_within_its_constraints_and_number_of_uses(
     assert home.must("GET", "/v1/audit/verify")["ok"]
 
 
-def test_a_grant_for_calls_without_an_argument_excludes_calls_with_it(home: DaemonHome, approver: Approver) -> None:
+def test_a_standing_grant_that_requires_an_argument_to_be_absent_refuses_calls_with_it(
+    home: DaemonHome, approver: Approver
+) -> None:
     """The constraint `absent` keeps its effect after the vault was locked and read again."""
     text = probe_action("effect", "path:string?", name="exact", gated=True)
     text = text.replace("[approval]\n", "[approval]\nirreversible = false\n")
@@ -223,7 +225,7 @@ def test_a_grant_for_calls_without_an_argument_excludes_calls_with_it(home: Daem
     assert home.run("exact", {}).status == 200
 
 
-def test_a_question_about_a_grant_includes_the_action_file(home: DaemonHome, approver: Approver) -> None:
+def test_a_question_about_a_standing_grant_includes_the_action_file(home: DaemonHome, approver: Approver) -> None:
     """The file must have the digest that the grant names. Once it has changed, the question leaves it out, so that the
     console reports the limits as unknown.
     """
@@ -238,7 +240,7 @@ def test_a_question_about_a_grant_includes_the_action_file(home: DaemonHome, app
     assert "granted_text" not in home.must("GET", this)
 
 
-def test_an_action_that_cannot_be_undone_is_never_granted(home: DaemonHome) -> None:
+def test_no_standing_grant_is_made_for_an_action_that_cannot_be_undone(home: DaemonHome) -> None:
     """An action without a gate and an action that does not exist get no grant either."""
     answers = [granted(home, action="gated"), granted(home, action="free"), granted(home, action="nowhere")]
 
@@ -246,7 +248,7 @@ def test_an_action_that_cannot_be_undone_is_never_granted(home: DaemonHome) -> N
     assert home.must("GET", "/v1/action-approvals")["approvals"] == []
 
 
-def test_a_grant_without_an_approver_is_refused_with_the_command_to_enroll_one(bare_home: DaemonHome) -> None:
+def test_a_standing_grant_without_an_approver_is_refused_with_the_enrollment_command(bare_home: DaemonHome) -> None:
     """A grant must be signed, and a home without an approver has no key to sign it."""
     bare_home.install_probe()
     text = probe_action("effect", "path:string?", name="undoable", gated=True)
@@ -261,7 +263,7 @@ def test_a_grant_without_an_approver_is_refused_with_the_command_to_enroll_one(b
     assert "aileron approver init" in answer.body["error"]["message"]
 
 
-def test_only_a_home_without_an_approver_accepts_an_action_before_its_connector(
+def test_only_a_home_without_an_approver_accepts_an_action_without_its_connector(
     bare_home: DaemonHome, home: DaemonHome
 ) -> None:
     """An approver could not be shown which hosts it reaches. Without one, the run reports the missing connector."""

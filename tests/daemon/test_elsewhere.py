@@ -145,7 +145,7 @@ def test_every_request_from_another_machine_needs_a_token(elsewhere: Elsewhere) 
         assert (status, json.loads(body)["error"]["class"]) == (401, "unauthorized"), path
 
 
-def test_no_request_is_served_without_tls(elsewhere: Elsewhere) -> None:
+def test_the_remote_port_serves_no_request_without_tls(elsewhere: Elsewhere) -> None:
     """A client without TLS gets no response, and a client that does not trust the certificate sends no request."""
     plain = http.client.HTTPConnection(ADDRESS, elsewhere.port, timeout=DEADLINE_S)
     try:
@@ -181,7 +181,7 @@ def test_a_token_is_sent_only_over_tls_or_loopback(elsewhere: Elsewhere, url: st
 
 
 @pytest.mark.abuse_case("A32")
-def test_clients_that_never_finish_the_tls_handshake_keep_no_caller_out(elsewhere: Elsewhere) -> None:
+def test_clients_that_never_finish_the_tls_handshake_do_not_block_other_callers(elsewhere: Elsewhere) -> None:
     """The oldest silent connection is closed at the limit; a caller with a token is served, and nothing is logged about
     handshakes.
     """

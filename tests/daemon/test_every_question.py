@@ -183,7 +183,7 @@ def test_these_tests_have_a_question_of_every_kind_in_every_state(questions: lis
     assert {state: state.status for state in ApprovalState} == WORDS
 
 
-def test_every_route_shows_the_same_status(home: DaemonHome, questions: list[Made]) -> None:
+def test_every_route_shows_the_same_status_of_a_question(home: DaemonHome, questions: list[Made]) -> None:
     """The routes are the list, the question, its result, and the error of a decision that comes too late."""
     listed = {approval["approval_id"]: approval["status"] for approval in home.must("GET", ROUTE)["approvals"]}
     told = {}
@@ -221,7 +221,7 @@ def test_an_agent_sees_its_own_runs_but_no_consents(home: DaemonHome, questions:
     }
 
 
-def test_the_page_shows_every_question(home: DaemonHome, questions: list[Made]) -> None:
+def test_the_review_page_shows_questions_of_every_kind_and_state(home: DaemonHome, questions: list[Made]) -> None:
     """A pending question has a form to decide it; any other shows its status in words."""
     person = PageClient(home)
     assert person.unlock().status == 200
@@ -238,7 +238,7 @@ def test_the_page_shows_every_question(home: DaemonHome, questions: list[Made]) 
         assert (question.id in queue.text) or question.status not in LISTED, question
 
 
-def test_the_command_line_lists_and_shows_every_status(
+def test_the_command_line_shows_questions_of_every_status(
     home: DaemonHome, questions: list[Made], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Both agree with the other surfaces; the test shows one question for each status, of varying kinds."""

@@ -50,7 +50,7 @@ def test_a_process_belongs_to_its_nearest_ancestors_session() -> None:
     assert families.name_of(os.getpid()) == "ses-4"
 
 
-def test_a_process_that_cannot_be_examined_is_reported_as_unseen() -> None:
+def test_an_unexaminable_process_is_distinguished_from_a_process_without_a_session() -> None:
     """An ended process, or one with too many ancestors, must not pass for a process without a session."""
     families = Families()
     with a_chain(80) as (first, last), a_chain(1) as (other, gone):
@@ -61,7 +61,7 @@ def test_a_process_that_cannot_be_examined_is_reported_as_unseen() -> None:
     assert families.name_of(gone) == families.name_of(2**22 + 1) == UNSEEN
 
 
-def test_a_family_whose_first_process_has_ended_is_forgotten() -> None:
+def test_a_process_family_whose_first_process_has_ended_is_forgotten() -> None:
     """Families whose first process still runs are kept."""
     families = Families()
     with a_chain(1) as (stays, _):
@@ -75,7 +75,7 @@ def test_a_family_whose_first_process_has_ended_is_forgotten() -> None:
     assert families.name_of(stays) is None, "no family is left, so nobody is looked for"
 
 
-def test_no_family_is_forgotten_during_a_shortage_of_file_descriptors() -> None:
+def test_no_process_family_is_forgotten_during_a_shortage_of_file_descriptors() -> None:
     """The check for ended processes cannot run then; it forgets ended families once descriptors are free."""
     families = Families()
     with a_chain(1) as (first, last), a_chain(1) as (other, gone):

@@ -148,7 +148,7 @@ def test_fetching_an_action_brings_its_missing_connectors(own: DaemonHome, publi
     assert staged(own) == []
 
 
-def test_a_cancelled_fetch_leaves_nothing(own: DaemonHome, publisher: Publisher) -> None:
+def test_a_cancelled_fetch_leaves_no_file_in_the_home(own: DaemonHome, publisher: Publisher) -> None:
     """The home keeps no file, entry or staged archive, and the job cannot be installed afterwards."""
     source = publisher.action("say", "1.0.0", [publisher.connector("1.0.0")])
     job = fetched(own, "action", source)
@@ -163,7 +163,9 @@ def test_a_cancelled_fetch_leaves_nothing(own: DaemonHome, publisher: Publisher)
     assert ended["status"] == "cancelled"
 
 
-def test_a_fetch_that_cannot_write_its_file_does_not_affect_others(own: DaemonHome, publisher: Publisher) -> None:
+def test_a_fetch_that_cannot_write_its_file_does_not_affect_the_next_fetch(
+    own: DaemonHome, publisher: Publisher
+) -> None:
     """A folder is in the place of the archive: the job fails with the reason, and the next one succeeds."""
     pin = publisher.connector("1.0.0")
     in_the_way = own.path / "store" / "fetched" / f"{pin.hash.removeprefix('sha256:')}.tar.gz"
@@ -178,7 +180,9 @@ def test_a_fetch_that_cannot_write_its_file_does_not_affect_others(own: DaemonHo
 
 
 @pytest.mark.abuse_case("B18")
-def test_two_versions_coexist_and_an_update_shows_what_is_new(own: DaemonHome, publisher: Publisher) -> None:
+def test_two_connector_versions_coexist_and_an_update_shows_how_the_manifest_widens(
+    own: DaemonHome, publisher: Publisher
+) -> None:
     """Each action runs the version to which it is pinned; a wider manifest is shown as a difference."""
     old = publisher.connector("1.0.0", hosts=["api.example.com:443"])
     new = publisher.connector("1.1.0", hosts=["api.example.com:443", "files.example.com:443"], limits="memory_mb = 128")
@@ -205,7 +209,7 @@ def test_two_versions_coexist_and_an_update_shows_what_is_new(own: DaemonHome, p
         ({"name": "github://acme/other"}, "invalid_request", "which is not what you requested"),
     ],
 )
-def test_an_artifact_with_an_untrusted_key_or_another_name_is_refused(
+def test_an_artifact_with_an_untrusted_signature_or_an_unexpected_name_is_refused(
     own: DaemonHome, publisher: Publisher, how: dict[str, Any], failure: str, says: str
 ) -> None:
     """The home keeps no part of it; a later version with the right key and name is installed."""
@@ -243,7 +247,7 @@ def test_the_error_for_a_missing_version_lists_the_published_versions(own: Daemo
 
 
 @pytest.mark.abuse_case("B15")
-def test_a_connector_version_republished_with_other_bytes_is_refused(own: DaemonHome, publisher: Publisher) -> None:
+def test_a_connector_version_republished_with_different_bytes_is_refused(own: DaemonHome, publisher: Publisher) -> None:
     """The audit record knows the hash even after the connector was removed. A different version is accepted."""
     was = publisher.connector("1.0.0")
     install(own, fetched(own, "connector", "github://acme/mail@1.0.0"))
@@ -261,7 +265,7 @@ def test_a_connector_version_republished_with_other_bytes_is_refused(own: Daemon
 
 
 @pytest.mark.abuse_case("B15")
-def test_an_action_whose_connector_was_republished_with_other_bytes_is_refused(
+def test_an_action_whose_connector_was_republished_with_different_bytes_is_refused(
     own: DaemonHome, publisher: Publisher
 ) -> None:
     """The action pins the hash, and the forge now serves other bytes. Neither artifact stays in the home."""
@@ -275,7 +279,7 @@ def test_an_action_whose_connector_was_republished_with_other_bytes_is_refused(
 
 
 @pytest.mark.abuse_case("B15")
-def test_an_action_version_republished_with_other_text_is_refused(own: DaemonHome, publisher: Publisher) -> None:
+def test_an_action_version_republished_with_a_different_text_is_refused(own: DaemonHome, publisher: Publisher) -> None:
     """The text of NAME@VERSION differs from the one that was installed before."""
     pin = publisher.connector("1.0.0")
     source = publisher.action("say", "1.0.0", [pin])
@@ -499,7 +503,9 @@ def test_verify_reports_a_connector_with_a_changed_byte(own: DaemonHome, publish
 
 
 @pytest.mark.abuse_case("B20")
-def test_unused_connectors_are_removed_and_needed_ones_stay(own: DaemonHome, publisher: Publisher) -> None:
+def test_removing_unused_connectors_keeps_those_that_an_action_or_plan_needs(
+    own: DaemonHome, publisher: Publisher
+) -> None:
     """A connector is needed by a pinned action or by a pending plan of a removed action; a broken action file stops the
     removal.
     """
@@ -530,7 +536,7 @@ def test_unused_connectors_are_removed_and_needed_ones_stay(own: DaemonHome, pub
 
 
 @pytest.mark.abuse_case("B17")
-def test_an_action_with_connectors_waits_for_every_signature(
+def test_installing_an_action_with_its_connectors_waits_for_every_signature(
     signed: DaemonHome, publisher: Publisher, approver: Approver
 ) -> None:
     """Each artifact has a question of its own; nothing is installed before the last approval, in any order."""
@@ -557,7 +563,7 @@ def test_an_action_with_connectors_waits_for_every_signature(
 
 @pytest.mark.abuse_case("B17")
 @pytest.mark.parametrize("which", [0, 1])
-def test_one_denial_ends_the_whole_installation(
+def test_denying_one_question_of_an_installation_ends_all_of_it(
     signed: DaemonHome, publisher: Publisher, approver: Approver, which: int
 ) -> None:
     """Any of the questions may be the denied one; an approval given before is withdrawn too."""
@@ -670,7 +676,7 @@ def test_two_actions_that_share_a_connector_are_both_installed(
 
 
 @pytest.mark.abuse_case("B22")
-def test_denying_one_action_keeps_the_connector_another_needs(
+def test_denying_one_action_keeps_a_connector_that_another_action_needs(
     signed: DaemonHome, publisher: Publisher, approver: Approver
 ) -> None:
     """Both actions come with the same connector, which is kept for the one that is approved."""
@@ -686,7 +692,7 @@ def test_denying_one_action_keeps_the_connector_another_needs(
 
 
 @pytest.mark.abuse_case("B22")
-def test_two_requests_to_install_one_action_do_not_block_each_other(
+def test_of_two_pending_requests_to_install_an_action_the_first_can_still_be_approved(
     signed: DaemonHome, publisher: Publisher, approver: Approver
 ) -> None:
     """The requests differ in `replace`; approving the questions of the first still installs the action."""
@@ -774,7 +780,9 @@ def test_an_action_file_is_no_consent_to_the_connector_that_it_names(
 
 
 @pytest.mark.abuse_case("B24")
-def test_an_update_refuses_a_connector_republished_with_other_bytes(own: DaemonHome, publisher: Publisher) -> None:
+def test_an_update_refuses_a_connector_version_republished_with_different_bytes(
+    own: DaemonHome, publisher: Publisher
+) -> None:
     """A version that was installed once must have the same bytes forever, also as part of an update."""
     pin = publisher.connector("1.0.0")
     install(own, fetched(own, "action", publisher.action("say", "1.0.0", [pin])))
@@ -790,7 +798,7 @@ def test_an_update_refuses_a_connector_republished_with_other_bytes(own: DaemonH
 @pytest.mark.parametrize(
     "body", [b'[{"tag_name":"v1","x":' + b"[" * 50_000, b'[{"tag_name":"\xff\xfe"}]'], ids=["depth", "no UTF-8"]
 )
-def test_an_invalid_response_of_one_forge_does_not_hide_other_updates(
+def test_an_invalid_response_of_one_forge_does_not_hide_updates_from_other_forges(
     own: DaemonHome, publisher: Publisher, forge: ForgeServer, body: bytes
 ) -> None:
     """The forge is reported as a problem, and the other updates are listed."""
@@ -862,7 +870,7 @@ def test_a_key_from_a_file_is_not_shown_as_published_by_a_repository(signed: Dae
 
 
 @pytest.mark.abuse_case("B23")
-def test_an_update_of_many_lines_does_not_block_the_daemon(own: DaemonHome, publisher: Publisher) -> None:
+def test_comparing_an_update_of_many_lines_does_not_block_the_daemon(own: DaemonHome, publisher: Publisher) -> None:
     """Comparing these lines takes minutes: the daemon answers other requests meanwhile, and the update ends."""
     pin = publisher.connector("1.0.0")
     sides = [hard_lines(250, mark) for mark in "pq"]
@@ -891,7 +899,7 @@ def hard_lines(blocks: int, mark: str) -> str:
 
 
 @pytest.mark.abuse_case("B22")
-def test_failing_fetches_do_not_evict_a_ready_one(own: DaemonHome, publisher: Publisher) -> None:
+def test_failing_fetch_jobs_do_not_evict_a_fetch_job_that_is_ready(own: DaemonHome, publisher: Publisher) -> None:
     """The ready job survives twenty failures; jobs that are evicted leave nothing in staging."""
     publisher.connector("1.0.0")
     for number in range(20):
@@ -926,7 +934,7 @@ def test_a_latest_release_with_an_invalid_tag_name_is_refused(
         forge._disturbed.clear()
 
 
-def test_an_edited_text_is_not_shown_as_signed(own: DaemonHome, publisher: Publisher) -> None:
+def test_an_action_text_with_the_users_edits_is_not_shown_as_signed(own: DaemonHome, publisher: Publisher) -> None:
     """The publisher signed the fetched text, but not the text that includes the user's edits."""
     pin = publisher.connector("1.0.0")
     install(own, fetched(own, "action", publisher.action("say", "1.0.0", [pin], gated=True)))

@@ -47,7 +47,7 @@ def opened(home: DaemonHome, passphrase: str) -> str:
 
 
 @pytest.mark.parametrize("locked_first", [False, True])
-def test_a_foreign_vault_is_not_opened_and_takes_no_secret(
+def test_a_foreign_vault_is_not_opened_and_stores_no_new_secret(
     home: DaemonHome, approver: Approver, stranger: Approver, foreign: bytes, locked_first: bool
 ) -> None:
     """The vault is replaced while a new value waits for approval: the stranger decides nothing, and the real vault

@@ -52,7 +52,9 @@ def passed(home: DaemonHome, provider: Provider, path: str, *fields: str) -> tup
     return head.start, dict(head.fields)
 
 
-def test_a_clients_own_api_key_is_sent_without_a_session_token(gateway_home: DaemonHome, provider: Provider) -> None:
+def test_a_request_with_the_clients_own_api_key_needs_no_session_token(
+    gateway_home: DaemonHome, provider: Provider
+) -> None:
     """The vault has no key for this provider. All other routes of the port need a session's token."""
     start, fields = passed(gateway_home, provider, "/v1/responses?x=1", "Authorization: Bearer sk-own")
 

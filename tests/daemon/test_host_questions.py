@@ -143,7 +143,9 @@ def cell(home: tuple[DaemonHome, Approver | None]) -> Iterator[Cell]:
     made.end()
 
 
-def test_a_waiting_connection_reaches_an_approved_host(cell: Cell, host: Upstream, authority: Authority) -> None:
+def test_a_waiting_connection_reaches_its_host_once_a_person_approves_it(
+    cell: Cell, host: Upstream, authority: Authority
+) -> None:
     """TLS passes through; the question names the session; the next connection needs no question, and all of it is on record."""
     name = f"localhost:{host.port}"
     with cell.asks(name) as made:

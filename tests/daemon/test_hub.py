@@ -228,7 +228,7 @@ def test_agents_cannot_query_the_hub(own: DaemonHome, served: Served) -> None:
     assert len(served.server.requests) == before[1] + 1
 
 
-def test_without_a_hub_the_error_names_the_setting() -> None:
+def test_without_a_hub_the_error_names_the_setting_that_configures_it() -> None:
     """Searching and showing an entry give the same error."""
     with daemon_home() as home:
         for path in ("/v1/hub", f"/v1/hub/entry?name={CONNECTOR}"):
@@ -268,7 +268,7 @@ def index(*entries: dict[str, Any]) -> bytes:
         "too many",
     ],
 )
-def test_an_invalid_index_is_refused_as_a_whole(
+def test_an_invalid_hub_index_is_refused_as_a_whole(
     own: DaemonHome, served: Served, data: bytes, expected: str, told: str
 ) -> None:
     """The error escapes hidden characters; the daemon reads the index again once it is valid."""
@@ -306,7 +306,7 @@ def test_redirects_of_a_hub_are_refused(own: DaemonHome, served: Served) -> None
 
 
 @pytest.mark.abuse_case("B11")
-def test_a_document_that_differs_from_the_index_is_refused(own: DaemonHome, served: Served) -> None:
+def test_a_hub_document_that_differs_from_the_index_is_refused(own: DaemonHome, served: Served) -> None:
     """The document is another version's manifest, another action, too large, or invalid."""
     mail, send = f"/v1/hub/entry?name={CONNECTOR}", f"/v1/hub/entry?name={SEND}"
     older = (served.site / "acme/mail/1.0.0/manifest.toml").read_bytes()

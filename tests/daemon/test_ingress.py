@@ -187,7 +187,7 @@ async def _lines(found: Path, count: int) -> list[str]:
 
 
 @pytest.mark.abuse_case("A33")
-async def test_a_passed_descriptor_that_is_not_an_exchange_is_closed(
+async def test_an_invalid_descriptor_that_ingress_passes_is_logged_and_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Anything else that ingress passes is logged and closed; a valid exchange afterwards is answered."""
@@ -207,7 +207,7 @@ async def test_a_passed_descriptor_that_is_not_an_exchange_is_closed(
 
 
 @pytest.mark.abuse_case("A32")
-async def test_unknown_callers_get_at_most_half_of_the_concurrent_exchanges(
+async def test_unknown_callers_get_at_most_half_of_the_places_for_concurrent_requests(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Slow unknown callers must not keep known ones out; when they leave, other unknown callers are served."""
@@ -278,7 +278,7 @@ async def test_an_agents_request_gets_429_if_no_file_descriptor_is_free() -> Non
     assert b"agents cannot be served now" in said[1]["body"]
 
 
-async def test_a_cells_request_gets_429_if_its_process_could_not_be_looked_up() -> None:
+async def test_a_cells_request_gets_429_if_no_free_descriptor_was_left_to_find_its_process() -> None:
     """The caller may be valid, because only a free descriptor was missing: no refused caller is recorded."""
     cells = OnlyOfCells(_app, cast("Any", None), cast("Any", None))
     why = OSError(errno.EMFILE, os.strerror(errno.EMFILE))

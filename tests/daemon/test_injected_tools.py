@@ -107,7 +107,9 @@ def test_a_model_calls_an_injected_tool_and_the_run_is_recorded(how: str, home: 
 
 
 @pytest.mark.parametrize("how", HOWS)
-def test_a_gated_action_waits_for_a_person_and_runs_when_approved(how: str, home: DaemonHome, model: Model) -> None:
+def test_a_gated_injected_tool_waits_for_a_person_and_runs_when_approved(
+    how: str, home: DaemonHome, model: Model
+) -> None:
     """The model gets the same text as over MCP, with the injected names; the run starts after the approval and not before."""
     session = session_of(home)
     asked: dict[str, Any] = {}
@@ -129,7 +131,7 @@ def test_a_gated_action_waits_for_a_person_and_runs_when_approved(how: str, home
 
 
 @pytest.mark.parametrize("how", HOWS)
-def test_a_model_gets_the_reason_of_a_denial(how: str, home: DaemonHome, model: Model) -> None:
+def test_a_model_that_calls_a_denied_injected_tool_gets_the_reason(how: str, home: DaemonHome, model: Model) -> None:
     """The denied action does not run."""
     session = session_of(home)
     asked: dict[str, Any] = {}
@@ -219,7 +221,7 @@ def test_an_injection_url_survives_a_restart_and_ends_with_its_session(home: Dae
     assert len(model.bodies) == 2
 
 
-def test_a_selection_limits_injected_tools_too(home: DaemonHome, model: Model) -> None:
+def test_a_sessions_selection_limits_its_injected_tools(home: DaemonHome, model: Model) -> None:
     """An action outside the selection is not offered, and a call of it is left to the program."""
     session = session_of(home, only=["give-back"])
     model.script([Use("aileron_ask_first", {"text": "x"})])

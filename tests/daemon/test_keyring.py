@@ -124,7 +124,7 @@ def test_the_setting_require_signature_refuses_unsigned_connectors(own: DaemonHo
         ({"authority": "github://acme", "key": KEY.to_pem().reveal().decode(), "source": ""}, "it is a private key"),
     ],
 )
-def test_an_invalid_key_or_authority_is_refused(own: DaemonHome, body: dict[str, str], problem: str) -> None:
+def test_an_invalid_publisher_key_or_authority_is_refused(own: DaemonHome, body: dict[str, str], problem: str) -> None:
     """The response contains nothing of a private key."""
     answer = own.ask("POST", "/v1/keyring", body)
 
@@ -205,7 +205,7 @@ def test_a_key_written_into_the_keyring_file_by_hand_is_not_trusted(
     assert own_home.ask("POST", "/v1/connectors", {"path": archive(tmp_path, "1.1.0")}).status == 202
 
 
-def test_revoking_one_key_keeps_the_authoritys_other_keys_trusted(
+def test_revoking_one_publisher_key_keeps_the_authoritys_remaining_keys_trusted(
     own_home: DaemonHome, approver: Approver, tmp_path: Path
 ) -> None:
     """A revocation needs no consent; revoking the last key ends the authority's consent."""
@@ -221,7 +221,7 @@ def test_revoking_one_key_keeps_the_authoritys_other_keys_trusted(
 
 
 @pytest.mark.abuse_case("B3")
-def test_approving_a_key_fails_if_the_keyring_changed_after_the_question(
+def test_approving_a_publishers_key_fails_if_the_keyring_changed_after_the_question(
     own_home: DaemonHome, approver: Approver
 ) -> None:
     """Two questions are pending: approving the first changes the keyring that the second was about."""
@@ -235,7 +235,9 @@ def test_approving_a_key_fails_if_the_keyring_changed_after_the_question(
 
 
 @pytest.mark.abuse_case("B3")
-def test_a_signature_is_checked_again_on_installation(own_home: DaemonHome, approver: Approver, tmp_path: Path) -> None:
+def test_an_archives_signature_is_checked_again_on_installation(
+    own_home: DaemonHome, approver: Approver, tmp_path: Path
+) -> None:
     """The key is revoked between the question and the approval, so nothing is installed."""
     approver.agree(own_home, trust(own_home))
     asked = own_home.ask("POST", "/v1/connectors", {"path": archive(tmp_path)})
@@ -249,7 +251,7 @@ def test_a_signature_is_checked_again_on_installation(own_home: DaemonHome, appr
     ]
 
 
-def test_existing_keys_are_approved_with_the_approvers_enrollment(
+def test_existing_publisher_keys_are_approved_with_the_approvers_enrollment(
     own: DaemonHome, approver: Approver, tmp_path: Path
 ) -> None:
     """The inventory that is shown and signed at enrollment contains them."""

@@ -38,7 +38,7 @@ def _others_may_read(file: Path) -> bool:
     return all(folder.stat().st_mode & stat.S_IXOTH for folder in file.resolve().parents)
 
 
-def test_a_connector_works_in_landlock_mode_and_the_record_names_it(
+def test_a_connector_runs_in_landlock_mode_and_the_audit_trail_names_the_mode(
     weaker: DaemonHome, upstream: CountingServer
 ) -> None:
     """The connector sends a request with a credential that it never sees."""

@@ -22,7 +22,9 @@ SENT_TO = {
 
 
 @pytest.mark.parametrize("key", SENT_TO)
-def test_responses_are_searched_for_a_settings_secret_only_at_its_own_host(tmp_path: Path, key: str) -> None:
+def test_responses_are_searched_for_the_secret_of_a_setting_only_if_its_host_sent_them(
+    tmp_path: Path, key: str
+) -> None:
     """The daemon knows which host that is even while the vault is locked."""
     url, host = SENT_TO[key]
     table, _, name = key.rpartition(".")

@@ -138,7 +138,7 @@ def test_a_login_with_missing_or_unsupported_details_is_not_bound(home: DaemonHo
     assert bound.body["details"] == {"host_key": HOST_KEY}
 
 
-def test_a_read_only_login_serves_queries_and_a_writer_everything_else(home: DaemonHome, tmp_path: Path) -> None:
+def test_a_read_only_login_serves_queries_and_a_writing_login_everything_else(home: DaemonHome, tmp_path: Path) -> None:
     """The error for a missing login has the command that binds it with the right role."""
     install_database(home, tmp_path)
 
@@ -166,7 +166,7 @@ def test_a_read_only_login_serves_queries_and_a_writer_everything_else(home: Dae
     assert none_to_write["details"]["setup"] == setup
 
 
-def test_a_plan_for_a_read_only_login_does_not_run_after_it_became_a_writer(home: DaemonHome, tmp_path: Path) -> None:
+def test_a_plan_for_a_read_only_login_does_not_run_after_the_login_can_write(home: DaemonHome, tmp_path: Path) -> None:
     """A rebound login is a different binding, so the pending plan is refused."""
     install_database(home, tmp_path)
     home.add_probe_action("query", name="asked", gated=True, connector=DATABASE)
@@ -196,7 +196,7 @@ def test_a_plan_for_a_read_only_login_does_not_run_after_it_became_a_writer(home
     ],
     ids=["database", "user name", "password"],
 )
-def test_a_plan_approved_for_one_login_does_not_run_with_another(
+def test_a_plan_approved_for_one_login_does_not_run_with_a_different_login(
     home: DaemonHome, tmp_path: Path, change: dict[str, Any], words: str | None
 ) -> None:
     """The login is rebound while a person decides: a changed database or user name fails the run before it begins; a
@@ -252,7 +252,9 @@ def test_a_plan_approved_for_one_host_never_uses_the_secret_of_another_host(
         assert ended["error"]["details"]["reason"] == "binding_changed"
 
 
-def test_a_version_with_another_ssh_command_suspends_the_login_until_rebound(home: DaemonHome, tmp_path: Path) -> None:
+def test_a_connector_version_with_another_ssh_command_suspends_its_login_until_rebound(
+    home: DaemonHome, tmp_path: Path
+) -> None:
     """The old version still runs, and the binding names the new command. Rebinding keeps the server's host key."""
     install_git(home, tmp_path)
     bind(home, GIT, "login/git/me", host_key=HOST_KEY)

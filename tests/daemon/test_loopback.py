@@ -45,7 +45,7 @@ def get(
         connection.close()
 
 
-def test_a_review_address_names_the_commands_and_shows_nothing_else(page_home: DaemonHome) -> None:
+def test_a_review_address_shows_only_commands_and_nothing_of_its_question(page_home: DaemonHome) -> None:
     """The page is the same for an identifier that exists and for one that does not, except for the identifier."""
     port = port_of(page_home)
 
@@ -150,7 +150,7 @@ def test_an_unsupported_method_or_http_version_is_refused(
 
 @pytest.mark.abuse_case("A31")
 @pytest.mark.parametrize("path", ["/v1/actions", "/v1/nothing", "/v1/messages", "/v1/audit"])
-def test_every_response_below_v1_is_json_and_is_not_cached(page_home: DaemonHome, path: str) -> None:
+def test_every_response_under_the_path_v1_is_json_and_is_not_cached(page_home: DaemonHome, path: str) -> None:
     """This holds for answered and refused requests, with and without a token."""
     shown = {"Authorization": f"Bearer {token_of(page_home)}"}
     for fields in ({}, shown):
@@ -198,7 +198,7 @@ def test_requests_to_every_loopback_name_are_served(page_home: DaemonHome, host:
 
 @pytest.mark.abuse_case("A14")
 @pytest.mark.parametrize("host", ["evil.example.com:{port}", "localhost:1", "localhost", "127.0.0.1.nip.io:{port}", ""])
-def test_a_name_that_was_rebound_to_loopback_is_refused(page_home: DaemonHome, host: str) -> None:
+def test_a_request_to_a_dns_name_rebound_to_loopback_is_refused(page_home: DaemonHome, host: str) -> None:
     """This holds for every path, whether it exists or not."""
     port = port_of(page_home)
     name = host.format(port=port) or " "

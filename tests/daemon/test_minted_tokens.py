@@ -196,7 +196,7 @@ def test_no_client_secret_or_minted_token_reaches_a_jail(bound: World) -> None:
     assert len(bound.server.asked) == 1
 
 
-def test_a_locked_vault_forgets_the_token_but_still_masks_it(bound: World) -> None:
+def test_a_minted_token_is_discarded_when_the_vault_locks_but_is_still_masked(bound: World) -> None:
     """A locked vault stops every request; once it is open, a new token is fetched, and the old one is still masked."""
     bound.ask()
     bound.home.must("POST", "/v1/vault/lock")
@@ -256,7 +256,7 @@ def test_the_error_of_a_refused_token_request_says_what_to_do(bound: World) -> N
     assert "hello" in bound.seen()
 
 
-def test_a_key_of_the_wrong_type_is_refused_at_binding(world: World) -> None:
+def test_a_private_key_of_another_type_than_the_manifest_declares_cannot_be_bound(world: World) -> None:
     """The refusal comes before any token is requested; the right key is accepted."""
     world.install(client_auth="private_key_jwt", algorithm="ES256")
     world.store(pem(RSA))
@@ -285,7 +285,7 @@ def test_a_connector_version_with_fewer_scopes_needs_no_rebind(world: World) -> 
 
 
 @pytest.mark.abuse_case("O24")
-def test_a_version_that_gets_tokens_in_another_way_suspends_the_binding(bound: World) -> None:
+def test_a_connector_version_that_gets_tokens_in_another_way_suspends_the_binding(bound: World) -> None:
     """The example is another client authentication; the person must rebind before the new version is served."""
     bound.ask()
     bound.install("1.1.0", client_auth="client_secret_post")

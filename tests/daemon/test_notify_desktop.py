@@ -219,7 +219,7 @@ async def test_desktop_notices_show_details_only_if_the_setting_is_on(
     assert desk.texts == [("Claude asks: delete-event", f"{said}{PAGE}/approvals/apr-1")]
 
 
-async def test_a_question_that_was_already_decided_causes_no_notice(desk: Desk, tmp_path: Path) -> None:
+async def test_an_already_decided_question_causes_no_desktop_notice(desk: Desk, tmp_path: Path) -> None:
     """The notice would call the person to a question that is no longer pending; the next question is shown."""
     async with notifying(desk.environment, tmp_path) as notifier:
         notifier.asked("apr-1", "send-mail", "action")
@@ -243,7 +243,7 @@ async def test_a_notice_has_at_least_the_actions_name_if_the_question_cannot_be_
 # A button that opens the page
 
 
-async def test_the_button_opens_the_page_of_the_question(desk: Desk, tmp_path: Path) -> None:
+async def test_the_button_of_a_desktop_notice_opens_the_page_of_its_question(desk: Desk, tmp_path: Path) -> None:
     """The browser gets what it needs of the environment, and nothing secret."""
     desk.has_buttons("press")
     desk.environment |= {"DISPLAY": ":0", "HOME": "/home/mira", "AILERON_SESSION_TOKEN": "canary"}
@@ -258,7 +258,7 @@ async def test_the_button_opens_the_page_of_the_question(desk: Desk, tmp_path: P
     } | {name: value for name, value in opened["environment"].items() if name == "LC_CTYPE"}
 
 
-async def test_closing_a_notice_opens_no_page(desk: Desk, tmp_path: Path) -> None:
+async def test_closing_a_desktop_notice_opens_no_page(desk: Desk, tmp_path: Path) -> None:
     """Pressing the next notice's button opens its page."""
     desk.has_buttons()
     async with notifying(desk.environment, tmp_path) as notifier:
@@ -270,7 +270,7 @@ async def test_closing_a_notice_opens_no_page(desk: Desk, tmp_path: Path) -> Non
     assert (desk.folder / "helped").read_text() == "1\n"  # its features are asked for only once
 
 
-async def test_a_notification_server_without_buttons_is_asked_for_none_again(
+async def test_if_the_notification_server_has_no_buttons_further_notices_request_none(
     desk: Desk, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The server showed the first notice without its button, so that is not repeated, and no error is logged."""

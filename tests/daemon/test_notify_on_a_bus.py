@@ -113,7 +113,9 @@ def desk(bus: str, tmp_path: Path) -> Desk:
     return made
 
 
-async def test_a_pressed_button_opens_the_page(bus: str, desk: Desk, tmp_path: Path) -> None:
+async def test_pressing_the_button_of_a_desktop_notice_opens_its_questions_page(
+    bus: str, desk: Desk, tmp_path: Path
+) -> None:
     """Every part is real: notify-send, the bus, the server's signal, and the browser that gets the URL."""
     settings = Settings(notify_details=True)
     with NotificationServer(bus, ["actions", "body"], presses=True) as server:
@@ -133,7 +135,7 @@ async def test_a_pressed_button_opens_the_page(bus: str, desk: Desk, tmp_path: P
     assert [opened["arguments"] for opened in desk.opened] == [[f"{PAGE}/approvals/apr-1"]]
 
 
-async def test_a_server_without_actions_shows_a_notice_once_and_without_a_button(
+async def test_a_notification_server_without_buttons_shows_each_notice_only_once(
     bus: str, desk: Desk, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The notifier understands notify-send's message about it: no notice is repeated, and no error is logged."""

@@ -240,7 +240,7 @@ async def test_webhook_notices_have_details_only_if_the_setting_is_on(
     assert [told.get("agent_says") for told in server.told] == ["Delete “Dentist”" if details else None]
 
 
-async def test_a_reminder_is_another_notice_with_its_own_id(
+async def test_a_webhook_reminder_is_a_notice_with_an_id_of_its_own(
     vault: Vault,
     authority: Authority,
     receiver: Callable[..., Receiver],
@@ -313,7 +313,7 @@ async def test_a_webhook_on_this_machine_needs_permission_in_the_settings(
     assert [told["id"] for told in server.told] == ["apr-2"]
 
 
-async def test_a_receiver_without_a_trusted_certificate_gets_nothing(
+async def test_a_webhook_receiver_without_a_trusted_certificate_gets_no_notice(
     vault: Vault, authority: Authority, receiver: Callable[..., Receiver], caplog: pytest.LogCaptureFixture
 ) -> None:
     """The certificate is for another name, or of an untrusted authority; a receiver with the right one gets its notice."""
@@ -382,7 +382,7 @@ async def test_only_a_suitable_webhook_secret_signs_notices(
     assert ("not a webhook's" in said(caplog)[0]) is (secret != "none-of-that-name")
 
 
-async def test_notices_wait_while_the_vault_is_locked(
+async def test_webhook_notices_wait_while_the_vault_is_locked(
     vault: Vault, authority: Authority, receiver: Callable[..., Receiver]
 ) -> None:
     """The notifier does not connect without a key; once the vault is open, all pending notices are sent in order."""
@@ -398,7 +398,7 @@ async def test_notices_wait_while_the_vault_is_locked(
     assert [told["id"] for told in server.told] == ["apr-1", "apr-2"]
 
 
-async def test_notices_that_waited_too_long_for_the_vault_are_dropped(
+async def test_webhook_notices_that_waited_too_long_for_the_vault_are_dropped(
     vault: Vault, authority: Authority, receiver: Callable[..., Receiver], caplog: pytest.LogCaptureFixture
 ) -> None:
     """Three notices wait for eleven minutes and are dropped with one line in the log; a new one is sent."""

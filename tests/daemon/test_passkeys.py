@@ -82,7 +82,9 @@ def test_a_passkey_decides_and_the_record_proves_it(
     assert found["decisions"] == {"signed": counted + 1, "unsigned": 0, "unchecked": 0}
 
 
-def test_the_page_can_decide_with_only_the_fields_that_the_daemon_returned(home: DaemonHome, device: Device) -> None:
+def test_the_web_page_can_decide_with_only_the_fields_that_the_daemon_returned(
+    home: DaemonHome, device: Device
+) -> None:
     """The device signs the daemon's challenge; the page computes nothing. A changed reason is refused."""
     question = home.asked("gated")
     route = f"{ROUTE}/{question['approval_id']}"
@@ -101,7 +103,7 @@ def test_the_page_can_decide_with_only_the_fields_that_the_daemon_returned(home:
     assert home.result(question)["reason"] == "not today"
 
 
-def test_only_a_correct_assertion_decides(
+def test_a_decision_with_an_incorrect_passkey_assertion_is_refused_and_recorded(
     home: DaemonHome, device: Device, approver: Approver, upstream: CountingServer
 ) -> None:
     """A wrong page, relying party, question, key or time, and an unverified person, are refused and recorded."""
@@ -176,7 +178,7 @@ def test_a_preview_is_read_and_decided_with_a_passkey(
     assert verified(home)["ok"]
 
 
-def test_a_change_can_be_approved_with_a_passkey(home: DaemonHome, device: Device) -> None:
+def test_a_change_of_an_action_file_can_be_approved_with_a_passkey(home: DaemonHome, device: Device) -> None:
     """The change is an action's file, as with the approver's key."""
     answer = home.ask("POST", "/v1/actions", {"text": probe_action("give_back", name="by-passkey"), "file": "x"})
 
@@ -184,7 +186,9 @@ def test_a_change_can_be_approved_with_a_passkey(home: DaemonHome, device: Devic
     assert home.run("by-passkey").status == 200
 
 
-def test_a_passkey_cannot_enroll_another_but_can_deny_it(home: DaemonHome, device: Device, approver: Approver) -> None:
+def test_a_passkey_cannot_approve_the_enrollment_of_another_passkey_but_can_deny_it(
+    home: DaemonHome, device: Device, approver: Approver
+) -> None:
     """Only the approver's key approves an enrollment, and the daemon gives no challenge for it; a denial only narrows."""
     second = Device(home)
     asked = second.made("a second one")
@@ -223,7 +227,7 @@ def test_a_forged_kind_in_the_ledger_lets_no_passkey_approve_an_enrollment(
     assert not verified(own_home)["ok"]
 
 
-def test_settings_need_the_approvers_key(own_home: DaemonHome, approver: Approver) -> None:
+def test_a_passkey_cannot_approve_a_change_of_settings(own_home: DaemonHome, approver: Approver) -> None:
     """Settings, on which the jail and all else depends, cannot be approved on a page."""
     device = Device(own_home)
     device.enrol(approver)
@@ -284,7 +288,9 @@ def _twice(device: Device) -> Answer:
     return device.home.ask("POST", "/v1/passkeys", device.make(options))
 
 
-def test_the_options_exclude_enrolled_passkeys_and_require_verification(home: DaemonHome, device: Device) -> None:
+def test_the_enrollment_options_exclude_enrolled_passkeys_and_require_verification(
+    home: DaemonHome, device: Device
+) -> None:
     """A device thus holds one passkey of a home, and verifies the person."""
     first, second = device.home.must("POST", "/v1/passkeys/options", {"name": "n"}), device.options("n")
     public = first["publicKey"]
@@ -403,7 +409,7 @@ def test_no_passkey_is_available_while_the_vault_is_locked(own_home: DaemonHome,
     assert [word(answer) for answer in answers] == ["vault_locked"] * 3
 
 
-def test_the_commands_list_and_revoke_passkeys(own_home: DaemonHome, approver: Approver) -> None:
+def test_commands_list_and_revoke_passkeys(own_home: DaemonHome, approver: Approver) -> None:
     """A passkey is revoked by name or id, without a signature; the error for an unknown one names the command that lists them."""
     aileron = Command(own_home.path)
     first, second = Device(own_home), Device(own_home)
@@ -426,7 +432,7 @@ def test_the_commands_list_and_revoke_passkeys(own_home: DaemonHome, approver: A
     assert own_home.must("GET", "/v1/passkeys") == {"passkeys": []}
 
 
-def test_without_an_approver_there_are_no_passkeys() -> None:
+def test_a_home_without_an_approver_has_no_passkeys() -> None:
     """A home without an approver has no key that could enroll one."""
     with daemon_home() as home:
         home.unlock()
@@ -503,6 +509,6 @@ def test_a_passkeys_enrollment_can_be_proved_after_the_ledger_was_deleted(
     assert found["decisions"] == {"signed": 1, "unsigned": 0, "unchecked": 0}
 
 
-def test_passkeys_can_approve_every_kind_of_consent_except_two() -> None:
+def test_passkeys_can_approve_every_kind_of_consent_except_settings_and_passkeys() -> None:
     """A new kind fails here until someone decides whether a passkey may approve it."""
     assert set(ConsentKind) - PASSKEY_DECIDES == {ConsentKind.PASSKEY, ConsentKind.SETTINGS}

@@ -109,7 +109,7 @@ async def test_a_passkeys_answer_unlocks_the_page_only_once(world: World) -> Non
     assert world.refusals() == [("unlock", "signature", None)]
 
 
-async def test_the_approvers_key_unlocks_the_page_too(world: World) -> None:
+async def test_a_signature_of_the_approvers_key_unlocks_the_page(world: World) -> None:
     """The key signs at a terminal, for a browser without a passkey."""
     told = world.passkeys.unlocking()
     statement = PageStatement(nonce=told.nonce, at=told.at, key_id=PERSON.key_id)
@@ -122,7 +122,7 @@ async def test_the_approvers_key_unlocks_the_page_too(world: World) -> None:
     )
 
 
-async def test_an_invalid_answer_does_not_unlock_the_page(world: World) -> None:
+async def test_an_invalid_passkey_answer_does_not_unlock_the_page(world: World) -> None:
     """The answer is unverified, too old, by an unknown key, or for another page or nonce; each is on record."""
     tell = world.passkeys.unlocking
     old, told = moment(time.time() - 400), tell()
@@ -168,7 +168,7 @@ async def test_the_number_of_open_enrollment_challenges_is_bounded(world: World)
     assert world.passkeys.made.take(world.passkeys.unlocking().nonce) is None
 
 
-async def test_a_challenge_expires_after_five_minutes(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_page_challenge_expires_after_five_minutes(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """An answer just in time counts, a later one does not."""
     now = time.monotonic()
     monkeypatch.setattr(time, "monotonic", lambda: now)

@@ -88,7 +88,7 @@ def test_a_process_can_be_the_peer_of_its_own_connection(server: socket.socket) 
     assert found.pid == os.getpid()
 
 
-def test_a_connection_that_two_processes_hold_has_no_peer(server: socket.socket) -> None:
+def test_a_connection_that_two_processes_hold_has_no_identified_peer(server: socket.socket) -> None:
     """A forked child holds the connection as well, so either process may have sent the request."""
     with client(server, "shared") as (_, end):
         assert peer_of(end, place(server)) is NoPeer.SEVERAL
@@ -130,14 +130,14 @@ def test_each_end_of_a_connection_has_its_own_peer(server: socket.socket) -> Non
 
 
 @as_root
-def test_a_connection_of_another_user_has_no_peer(server: socket.socket) -> None:
+def test_a_connection_of_another_users_process_has_no_identified_peer(server: socket.socket) -> None:
     """The result says only that, and not which user it is."""
     with client(server, "other") as (_, end):
         assert peer_of(end, place(server)) is NoPeer.ANOTHER_USER
 
 
 @as_a_user
-def test_a_connection_of_a_process_that_is_not_dumpable_has_no_peer(server: socket.socket) -> None:
+def test_a_connection_of_a_process_that_is_not_dumpable_has_no_identified_peer(server: socket.socket) -> None:
     """Other processes cannot examine its descriptors."""
     with client(server, "hidden") as (_, end):
         assert peer_of(end, place(server)) is NoPeer.UNSEEN

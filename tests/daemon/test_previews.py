@@ -68,7 +68,7 @@ def counts(known: PreviewRegistry, digest: str, question: str = "one", plan: str
     return True
 
 
-async def test_only_the_newest_preview_of_each_plan_counts(spine: ToldSpine, known: PreviewRegistry) -> None:
+async def test_only_the_newest_preview_of_each_plan_is_valid(spine: ToldSpine, known: PreviewRegistry) -> None:
     """A caller that names no plan gets the preview of the plan in the question."""
     before = [await read(known), await read(known, plan=EDITED), await read(known, "two")]
     spine.says = "has changed: load it again"
@@ -106,7 +106,7 @@ async def test_of_two_concurrent_previews_the_one_that_began_last_is_newest(
 
 
 @pytest.mark.parametrize("how", ["it breaks", "there is no room for it"])
-async def test_a_failed_preview_does_not_replace_the_newest_one(
+async def test_a_failed_preview_does_not_replace_the_newest_valid_preview(
     spine: ToldSpine, known: PreviewRegistry, how: str
 ) -> None:
     """The newest preview still counts, and an older one does not count again."""
@@ -125,7 +125,7 @@ async def test_a_failed_preview_does_not_replace_the_newest_one(
     assert (counts(known, before), counts(known, newest)) == (False, True)
 
 
-async def test_an_evicted_preview_must_be_read_again_before_it_counts(
+async def test_after_a_preview_is_evicted_its_plan_needs_a_new_preview(
     spine: ToldSpine, known: PreviewRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The least recently read plan is evicted. No older preview counts instead, and failed readings take no room."""
@@ -150,7 +150,7 @@ async def test_an_evicted_preview_must_be_read_again_before_it_counts(
     assert (counts(known, before), counts(known, newest)) == (False, True)
 
 
-async def test_a_preview_that_ends_after_its_plan_was_evicted_does_not_count(
+async def test_a_preview_that_ends_after_its_plan_was_evicted_is_not_valid(
     spine: ToldSpine, known: PreviewRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The registry no longer knows whether a newer preview of the plan was read meanwhile."""
@@ -176,7 +176,9 @@ async def test_a_preview_that_ends_after_its_plan_was_evicted_does_not_count(
     assert counts(known, newest)
 
 
-async def test_a_preview_from_before_a_restart_counts_until_the_plan_is_read_again(known: PreviewRegistry) -> None:
+async def test_a_preview_from_before_a_restart_is_valid_until_its_plan_gets_a_newer_preview(
+    known: PreviewRegistry,
+) -> None:
     """The registry knows no preview of the plan that could be newer."""
     before = "sha256:" + "3" * 64
 

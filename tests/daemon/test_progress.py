@@ -102,7 +102,7 @@ def test_an_invalid_progress_amount_is_ignored() -> None:
 
 
 @pytest.mark.anyio
-async def test_an_unreadable_ledger_is_the_same_error_with_and_without_progress() -> None:
+async def test_an_unreadable_ledger_causes_the_same_error_with_and_without_progress() -> None:
     """The ledger becomes unreadable while a caller watches a run."""
     following = StatusWaiter(cast("Runner", None), Watch(), Board(), cast("Ledger", None))  # nothing is resumed here
     for seen in (None, 0):
@@ -117,7 +117,7 @@ async def test_an_unreadable_ledger_is_the_same_error_with_and_without_progress(
             await following.state(look, 1.0, seen)
 
 
-def test_a_malformed_progress_number_is_refused(home: DaemonHome) -> None:
+def test_a_request_with_a_malformed_progress_number_is_refused(home: DaemonHome) -> None:
     """A valid number gets `not_found` instead, because the run of this test does not exist."""
     assert [
         word(home.ask("GET", f"/v1/runs/nobody?progress={text}")) for text in ("x", "-1", "1e3", "%D9%A3", "0")

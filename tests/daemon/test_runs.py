@@ -117,7 +117,7 @@ def test_a_request_to_an_undeclared_host_ends_the_run(home: DaemonHome) -> None:
     assert (events[2]["destination"], events[2]["reason"]) == (f"localhost:{elsewhere.port}", "host_not_granted")
 
 
-def test_a_connector_can_record_a_bounded_number_of_facts(home: DaemonHome) -> None:
+def test_a_step_that_records_more_than_256_facts_is_ended(home: DaemonHome) -> None:
     """A step can record 256 facts; one more ends it with the limit's name."""
     home.add_probe_action("claim", "times:integer")
 
@@ -139,7 +139,7 @@ def test_a_connector_can_record_a_bounded_number_of_facts(home: DaemonHome) -> N
         ({"failure": "bug"}, (502, "connector_runtime_error"), ("step", "step")),
     ],
 )
-def test_a_connectors_failure_is_mapped_to_the_closed_list(
+def test_a_connectors_failure_gets_a_failure_class_of_the_closed_list(
     home: DaemonHome, args: dict[str, object], expected: tuple[int, str], detail: tuple[str, object]
 ) -> None:
     """An unknown class becomes connector_runtime_error, with its own name in the details."""
@@ -332,7 +332,7 @@ def test_a_connector_with_changed_bytes_does_not_run(bare_home: DaemonHome) -> N
     assert [event["type"] for event in bare_home.events(answer.body["error"]["audit_id"])] == ["run.refused"]
 
 
-def test_a_missing_action_or_connector_is_not_found(bare_home: DaemonHome) -> None:
+def test_running_a_missing_action_or_connector_fails_with_not_found(bare_home: DaemonHome) -> None:
     """The error for a missing connector names the command that installs it."""
     lend_probe(bare_home)
     bare_home.add_probe_action("give_back", "text:string")
@@ -376,7 +376,7 @@ def test_concurrent_callers_get_their_own_results(home: DaemonHome) -> None:
     assert [answer.body["result"]["text"] for answer in answers] == [f"t{number}" for number in range(30)]
 
 
-def test_a_clean_stop_records_interrupted_runs_as_unknown() -> None:
+def test_a_stopping_daemon_records_interrupted_runs_as_unknown() -> None:
     """A run in progress when the daemon stops is unknown afterwards and is not repeated; the stopping daemon records it."""
     with daemon_home() as home:
         lend_probe(home)
@@ -392,7 +392,7 @@ def test_a_clean_stop_records_interrupted_runs_as_unknown() -> None:
         assert verified["ok"], verified
 
 
-def test_installing_other_bytes_of_an_installed_version_needs_an_explicit_choice(bare_home: DaemonHome) -> None:
+def test_installing_different_bytes_of_an_installed_version_needs_an_explicit_option(bare_home: DaemonHome) -> None:
     """The error names the options, to keep both or to replace; each of them works."""
     bare_home.install_probe("localhost:1")
     archive = str(bare_home.path / "built.tar.gz")

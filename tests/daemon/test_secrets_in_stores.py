@@ -110,7 +110,7 @@ def world() -> Iterator[World]:
                 os.environ.pop(name) if value is None else os.environ.update({name: value})
 
 
-def test_a_secret_in_pass_is_lent_and_stored_nowhere(world: World) -> None:
+def test_a_secret_kept_in_the_program_pass_is_lent_but_not_stored_by_aileron(world: World) -> None:
     """The jail's memory is searched while its request is in progress, and so are the response and the whole home.
 
     An ordinary user cannot read the memory of their own jails; tests/attacks runs this test as such a user too.
@@ -348,7 +348,7 @@ def unbound(signed: Signed) -> Signed:
 
 
 @pytest.mark.abuse_case("S4")
-def test_no_secret_is_sent_as_a_token_before_approval(unbound: Signed) -> None:
+def test_no_secret_is_sent_to_a_secret_server_as_its_token_before_approval(unbound: Signed) -> None:
     """A reference names the server and the token to send, so it could send a password to a hostile server. After
     approval the secret is fetched.
     """
@@ -379,7 +379,7 @@ def test_no_secret_is_sent_as_a_token_before_approval(unbound: Signed) -> None:
     home.must("DELETE", "/v1/secrets/mail-password")
 
 
-def test_the_command_prints_the_next_step_after_the_tokens_approval(unbound: Signed) -> None:
+def test_the_command_prints_how_to_bind_a_secret_after_its_servers_token_is_approved(unbound: Signed) -> None:
     """A script cannot wait for the decision; the printed command binds the secret under its new name."""
     home, reference = unbound.home, f"vault://127.0.0.1:{unbound.store.port}/secret/mail/home#password"
     home.must("PUT", "/v1/secrets/new-token", {"value_base64": base64.b64encode(TOKEN).decode()})
@@ -433,7 +433,7 @@ def test_a_slow_secret_server_blocks_no_other_decision_or_run(unbound: Signed) -
 
 
 @pytest.mark.abuse_case("S4")
-def test_an_invalid_token_name_is_refused_before_any_question(unbound: Signed) -> None:
+def test_an_invalid_name_for_a_secret_servers_token_is_refused_before_any_question(unbound: Signed) -> None:
     """A missing secret cannot be a store's token, nor can a secret that is itself kept elsewhere."""
     for token in ("nothing-here", "kept"):
         got = unbound.keep_at(unbound.store.at("mail/home"), token=token)

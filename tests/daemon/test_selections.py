@@ -158,7 +158,7 @@ def test_an_action_outside_the_selection_is_reported_as_not_installed(home: Daem
     assert run(home, begin(home)["token"], "give-back").status == 200
 
 
-def test_a_run_outside_the_selection_is_recorded(home: DaemonHome) -> None:
+def test_a_refused_run_of_an_action_outside_the_selection_is_recorded(home: DaemonHome) -> None:
     """The record has the session, its selection and the action."""
     session = begin(home, only=["list-*"])
     run(home, session["token"], "give-back")
@@ -226,7 +226,7 @@ def test_a_sessions_selection_also_limits_its_descendants(home: DaemonHome) -> N
         assert run(home, free, "give-back").status == 200
 
 
-def test_a_nested_session_has_its_own_limits(home: DaemonHome) -> None:
+def test_a_nested_session_is_limited_by_its_own_selection(home: DaemonHome) -> None:
     """An agent that was started in another agent's session has the limits of its own session, however it asks."""
     outer = begin(home, pid=os.getpid())
     with Child(home) as child:
@@ -247,7 +247,7 @@ def test_a_nested_session_has_its_own_limits(home: DaemonHome) -> None:
     home.must("POST", f"/v1/sessions/{outer['id']}/end", {})
 
 
-def test_a_session_keeps_the_limits_of_the_one_that_opened_it(home: DaemonHome) -> None:
+def test_a_session_keeps_the_limits_of_the_session_that_opened_it(home: DaemonHome) -> None:
     """The limits stay after the outer session's process is gone and after a restart of the daemon."""
     with Child(home) as child:
         begin(home, pid=child.pid, only=["tag:notes"])
@@ -301,7 +301,7 @@ def test_a_folders_selection_limits_its_sessions(home: DaemonHome, tmp_path: Pat
     assert names(home, None) == everything, "nobody knows where a caller without a session works"
 
 
-def test_mcp_lists_find_and_run_tools_in_place_of_too_many_actions(home: DaemonHome) -> None:
+def test_mcp_offers_a_find_tool_and_a_run_tool_in_place_of_too_many_actions(home: DaemonHome) -> None:
     """A setting or a new action causes the switch, and its removal the switch back; open connections are notified."""
     with Agent(home.path / "run" / "mcp.sock") as agent:
 
@@ -326,7 +326,7 @@ def test_mcp_lists_find_and_run_tools_in_place_of_too_many_actions(home: DaemonH
     assert limited == {"one_more", "list_notes"}, "of two actions there are not too many"
 
 
-def test_the_relays_cached_answers_exclude_sessions_with_a_selection(home: DaemonHome) -> None:
+def test_the_relays_cache_file_lists_the_open_sessions_with_a_selection(home: DaemonHome) -> None:
     """The cache file names these sessions by the digests of their tokens, as long as they are open."""
     session = begin(home, only=["tag:notes"])
     begin(home)

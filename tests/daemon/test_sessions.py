@@ -71,7 +71,7 @@ def test_a_session_sees_its_own_questions_only(home: DaemonHome) -> None:
     assert ask_as(home, mine["token"], "POST", f"{path}/cancel").body["status"] == "cancelled"
 
 
-def test_a_session_can_list_and_run_but_not_decide(home: DaemonHome) -> None:
+def test_a_session_can_list_and_run_actions_but_not_decide_questions(home: DaemonHome) -> None:
     """Operator routes are refused, with the reason, even with a valid token."""
     token = begin(home)["token"]
     question = asked(home, token)
@@ -96,7 +96,7 @@ def test_a_session_can_list_and_run_but_not_decide(home: DaemonHome) -> None:
     ["Bearer ail_" + "A" * 43, "Bearer nonsense", "Bearer ", "Basic bWlyYTp4", "ail_" + "A" * 43],
     ids=["unknown", "no token of ours", "empty", "another scheme", "no scheme"],
 )
-def test_an_invalid_token_is_refused(home: DaemonHome, shown: str) -> None:
+def test_a_request_with_an_invalid_session_token_is_refused(home: DaemonHome, shown: str) -> None:
     """A request without any token is answered, and so is one with a valid token."""
     good = begin(home)["token"]
 

@@ -319,7 +319,7 @@ def live(tmp_path: Path) -> Iterator[Live]:
 
 
 @pytest.mark.anyio
-async def test_whoever_holds_the_settings_reads_the_new_ones(live: Live) -> None:
+async def test_a_function_made_before_a_change_of_settings_reads_the_new_values(live: Live) -> None:
     """A function that was made before reads them, and is registered nowhere. Settings for the next start do not change."""
     is_desktop = live.settings.now.notify_desktop
     before = live.lock_after()
@@ -348,7 +348,7 @@ async def test_a_setting_that_cannot_be_recorded_does_not_take_effect(live: Live
 
 
 @pytest.mark.anyio
-async def test_an_approval_during_another_change_undoes_nothing_of_it(live: Live) -> None:
+async def test_approving_settings_while_another_settings_change_is_recorded_undoes_no_change(live: Live) -> None:
     """1. config.toml changes, and its record waits for the disk. 2. A person approves settings. 3. The record is written."""
     is_held, is_free = threading.Event(), threading.Event()
 

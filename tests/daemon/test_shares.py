@@ -259,7 +259,7 @@ def test_sessions_without_a_process_have_one_share_together(held: tuple[DaemonHo
 
 
 @pytest.mark.abuse_case("A42")
-def test_a_detached_agent_cannot_take_the_places_of_others(
+def test_a_detached_agent_cannot_take_every_free_place_for_runs(
     held: tuple[DaemonHome, Gate],
 ) -> None:
     """This is the limit of shares: an agent that detaches looks like another caller, and gets two thirds of the free
@@ -277,7 +277,7 @@ def test_a_detached_agent_cannot_take_the_places_of_others(
 
 
 @pytest.mark.abuse_case("A40")
-def test_approved_runs_of_one_session_do_not_delay_anothers(held: tuple[DaemonHome, Gate]) -> None:
+def test_approved_runs_of_one_session_do_not_delay_runs_of_another_session(held: tuple[DaemonHome, Gate]) -> None:
     """Twenty approved runs of one session are queued, and another session's begins at once. The queued runs begin as
     places become free.
     """

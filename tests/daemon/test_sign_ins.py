@@ -66,7 +66,7 @@ def test_a_sign_in_can_be_cancelled_and_begun_again(world: World) -> None:
     assert world.sign_in()["status"] == "done"
 
 
-def test_an_expired_token_is_renewed_before_it_is_sent(world: World) -> None:
+def test_an_expired_token_is_renewed_before_a_request_is_sent(world: World) -> None:
     """The record has an event before the provider is asked and one after; the service sees only the valid token."""
     world.provider.lifetime_s = 0
     world.sign_in()
@@ -78,7 +78,7 @@ def test_an_expired_token_is_renewed_before_it_is_sent(world: World) -> None:
     assert world.binding()["refreshed_at"] is not None
 
 
-def test_a_token_that_the_service_refuses_is_renewed_once(world: World) -> None:
+def test_a_token_that_the_service_refuses_is_renewed_and_the_request_sent_once_more(world: World) -> None:
     """The service answers 401, and the same request is sent again with a new token: the connector sees only the second
     response, and both requests are on record.
     """
@@ -93,7 +93,7 @@ def test_a_token_that_the_service_refuses_is_renewed_once(world: World) -> None:
     assert [event["status"] for event in finished] == [401, 200]
 
 
-def test_a_grant_revoked_at_the_provider_says_to_sign_in_again(world: World) -> None:
+def test_the_error_for_a_sign_in_revoked_at_the_provider_says_to_sign_in_again(world: World) -> None:
     """The error has class `binding_failed` and names the command; signing in again fixes it."""
     world.provider.lifetime_s = 0
     world.sign_in()
@@ -134,7 +134,7 @@ def test_a_connector_cannot_use_the_token_endpoint(world: World) -> None:
 
 
 @pytest.mark.abuse_case("O6")
-def test_a_version_with_more_scopes_waits_for_a_new_sign_in(world: World) -> None:
+def test_a_connector_version_with_more_scopes_waits_for_a_new_sign_in(world: World) -> None:
     """Rebinding is not enough, because only the provider can grant a scope."""
     world.sign_in()
     world.install("2.0.0", (*SCOPES, "mail.delete"))
@@ -147,7 +147,7 @@ def test_a_version_with_more_scopes_waits_for_a_new_sign_in(world: World) -> Non
     assert world.ask().status == 200  # the old version, with its approved scopes
 
 
-def test_an_approver_consents_before_tokens_are_stored(world: World, approver: Approver) -> None:
+def test_a_sign_ins_tokens_are_stored_only_after_the_approvers_consent(world: World, approver: Approver) -> None:
     """The question shows scopes and hosts; the vault has nothing before, and the connector is served afterwards."""
     approver.appoint(world.home)
     ended = world.sign_in()
@@ -178,7 +178,7 @@ def test_a_sign_in_that_waits_for_consent_is_lost_at_a_restart(world: World, app
     assert world.home.must("GET", "/v1/bindings")["bindings"] == []
 
 
-def test_an_outage_of_the_provider_does_not_end_the_grant(world: World) -> None:
+def test_an_outage_of_the_provider_does_not_end_a_sign_in(world: World) -> None:
     """The connector gets a network error; the same grant works once the provider is back."""
     world.provider.lifetime_s = 0
     world.sign_in()

@@ -125,7 +125,7 @@ def test_nothing_is_decided_or_run_while_the_vault_is_locked(own_home: DaemonHom
     assert own_home.run("free").status == 200
 
 
-def test_replacing_the_approvers_key_needs_the_old_one(own_home: DaemonHome, approver: Approver) -> None:
+def test_replacing_the_approvers_key_needs_the_old_keys_signature(own_home: DaemonHome, approver: Approver) -> None:
     """A stranger with the vault's passphrase is refused; with the old key's signature the new key is enrolled and
     alone decides.
     """
@@ -170,7 +170,7 @@ def rewrite(home: DaemonHome, *statements: str) -> None:
     ledger.close()
 
 
-def test_an_approval_written_into_the_ledger_runs_nothing(
+def test_an_approval_forged_in_the_ledger_starts_no_run(
     own_home: DaemonHome, approver: Approver, upstream: CountingServer
 ) -> None:
     """The state `approved` is written while the daemon is stopped: the run fails once it is read, whoever unlocks the vault."""
@@ -288,7 +288,7 @@ def test_a_question_is_compared_with_the_most_similar_signed_call(own_home: Daem
     assert [(change["before"], change["after"]) for change in other["changes"]] == [("/two", "/one")]
 
 
-def test_a_comparison_with_an_unsigned_approval_says_so(own_home: DaemonHome, approver: Approver) -> None:
+def test_a_comparison_with_an_approval_without_a_signature_says_so(own_home: DaemonHome, approver: Approver) -> None:
     """The text says "that approval", because its reader is deciding another one, with a signature."""
     home = own_home
     first = home.asked("gated", {"path": "/one"})
@@ -394,7 +394,9 @@ def test_an_approval_of_an_outdated_preview_does_not_count(
     assert word(approver.decide(home, asked[0], digest=before[0])) == "approved"
 
 
-def test_a_preview_can_only_read(home: DaemonHome, approver: Approver, upstream: CountingServer) -> None:
+def test_a_preview_that_would_write_is_refused_by_egress(
+    home: DaemonHome, approver: Approver, upstream: CountingServer
+) -> None:
     """Egress refuses a preview that would write; the person learns that it failed, and can decide without it."""
     question = home.asked(previewing(home, approver, "effect", step="fetch"))
     effects = upstream.effects
@@ -407,7 +409,7 @@ def test_a_preview_can_only_read(home: DaemonHome, approver: Approver, upstream:
     assert word(approver.decide(home, question["approval_id"])) == "approved"
 
 
-def test_a_preview_forged_in_the_ledger_sends_nothing(
+def test_a_preview_forged_in_the_ledger_sends_no_request(
     own_home: DaemonHome, approver: Approver, upstream: CountingServer
 ) -> None:
     """The forged preview would carry out the effect itself. Its digest matches, but an unsigned plan must be what the
@@ -516,7 +518,7 @@ def test_a_run_in_its_undo_window_survives_a_killed_daemon(
     assert started["at"] >= held[:-1]
 
 
-def test_an_agent_that_tries_an_operator_route_is_recorded(home: DaemonHome) -> None:
+def test_an_agents_refused_request_to_an_operator_route_is_recorded(home: DaemonHome) -> None:
     """The record has the route. A mistake of an operator is not recorded."""
     answer = home.agent.request("POST", "/v1/action-approvals/act-1/decide", {"decision": "approve", "digest": "x"})
     mistake = home.ask("POST", "/v1/action-approvals/act-1/decide", {"decision": "approve", "digest": "x"})

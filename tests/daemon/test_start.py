@@ -115,7 +115,7 @@ def test_a_home_that_is_a_file_keeps_the_daemon_from_starting(bare_home: DaemonH
         bare_home.ask("GET", "/healthz")
 
 
-def test_a_path_too_long_for_a_socket_is_refused_before_the_start(tmp_path: Path) -> None:
+def test_a_home_whose_path_is_too_long_for_a_socket_is_refused_before_the_start(tmp_path: Path) -> None:
     """A socket's path (sun_path) has at most 108 bytes."""
     with pytest.raises(DaemonUnreachable, match="AILERON_HOME"):
         Client(tmp_path / ("x" * 120)).request("GET", "/healthz")

@@ -98,7 +98,7 @@ def only(*tokens: str) -> Script:
     return lambda seen: answer(b"welcome" + seen.body) if seen.values("authorization")[0] in good else REFUSAL
 
 
-async def test_an_expiring_token_is_renewed_before_it_is_sent(tmp_path: Path) -> None:
+async def test_a_token_about_to_expire_is_renewed_before_a_request_is_sent(tmp_path: Path) -> None:
     """A token with 90 s left is sent as it is; with 30 s left its successor is sent."""
     async with joined(tmp_path, only(FIRST, SECOND), PATIENT) as rooms:
         assert await rooms.ask() == (200, b"welcome")
@@ -109,7 +109,7 @@ async def test_an_expiring_token_is_renewed_before_it_is_sent(tmp_path: Path) ->
         assert rooms.renewing.stored == SECOND.encode()
 
 
-async def test_one_renewal_serves_all_waiting_requests_without_a_deadlock(tmp_path: Path) -> None:
+async def test_one_token_renewal_serves_all_waiting_requests_without_a_deadlock(tmp_path: Path) -> None:
     """Twelve requests and the renewal that they wait for share an engine with one slot."""
     async with joined(tmp_path, only(SECOND), PATIENT) as rooms:
         rooms.egress.slots = anyio.Semaphore(1)  # type: ignore[misc]
@@ -128,7 +128,7 @@ async def test_one_renewal_serves_all_waiting_requests_without_a_deadlock(tmp_pa
         assert set(rooms.sent) == {SECOND}
 
 
-async def test_many_refused_requests_are_served_after_one_renewal(tmp_path: Path) -> None:
+async def test_many_requests_refused_for_a_revoked_token_are_served_after_one_renewal(tmp_path: Path) -> None:
     """The provider has revoked the token: each request is sent once more, but the provider is asked only once."""
     async with joined(tmp_path, only(SECOND)) as rooms:
         rooms.egress.slots = anyio.Semaphore(2)  # type: ignore[misc]
@@ -147,7 +147,7 @@ async def test_many_refused_requests_are_served_after_one_renewal(tmp_path: Path
 
 
 @pytest.mark.abuse_case("O7")
-async def test_a_service_that_refuses_everything_cannot_flood_the_provider(tmp_path: Path) -> None:
+async def test_a_service_that_refuses_every_request_causes_only_one_token_renewal(tmp_path: Path) -> None:
     """The service answers 401 to 200 requests in 8 steps: there is one renewal and one repeated request."""
     async with joined(tmp_path, lambda _seen: REFUSAL, JobTiming(fresh_s=600.0)) as rooms:
         for _step in range(8):

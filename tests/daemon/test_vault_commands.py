@@ -112,7 +112,7 @@ def test_vault_rotate_passes_no_passphrase_on_to_the_daemon(home: DaemonHome, ai
             environment.read_bytes()
 
 
-def test_a_backup_is_written_and_restored(home: DaemonHome, aileron: Command, tmp_path: Path) -> None:
+def test_a_vault_backup_is_written_and_restored(home: DaemonHome, aileron: Command, tmp_path: Path) -> None:
     """A backup overwrites a file only with --replace; a locked vault needs its passphrase, and stays locked."""
     aileron("vault", "init", AILERON_VAULT_PASSPHRASE=PASSPHRASE)
     copy = tmp_path / "copy"

@@ -74,7 +74,7 @@ def test_events_are_listed_and_creating_one_waits_for_approval(home: DaemonHome,
     assert server.password not in str(listed.body) + str(home.events(listed.body["audit_id"]))
 
 
-def test_the_preview_shows_the_events_at_that_time(home: DaemonHome, server: RadicaleServer) -> None:
+def test_the_preview_shows_the_events_at_the_time_of_the_new_event(home: DaemonHome, server: RadicaleServer) -> None:
     """The preview reads the calendar with the password and shows it only to the approver; a free hour shows nothing."""
     home.unlock()
     approver = Approver.of(home)

@@ -27,7 +27,7 @@ def issue(clients: ClientAuthority, home: Path, name: str) -> bytes:
     return key.splitlines()[1]
 
 
-def test_the_page_does_what_it_says(
+def test_every_step_of_the_certificate_page_works(
     shell: Shell, home: Path, authority: Authority, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """The test does every step, to the renewal; the server saw both certificates, and no file has a key."""

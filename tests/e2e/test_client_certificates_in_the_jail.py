@@ -153,7 +153,7 @@ def test_the_private_key_is_in_no_child_process_of_the_daemon(home: DaemonHome, 
     assert any(form in daemon for form in bank.forms()), "what is looked for was not found where it is"
 
 
-def test_locking_the_vault_closes_the_connection(home: DaemonHome) -> None:
+def test_locking_the_vault_closes_connections_with_a_client_certificate(home: DaemonHome) -> None:
     """The connection holds the key: after the vault is locked and unlocked, the next connection is another."""
     before = home.done("who", word="before")
     home.must("POST", "/v1/vault/lock")

@@ -275,7 +275,7 @@ def test_a_network_failure_raises_the_librarys_own_error(home: DaemonHome, libra
     assert done(home, "give_up", library=library, path=path) == words
 
 
-def test_an_unhandled_network_failure_keeps_its_class(home: DaemonHome) -> None:
+def test_a_network_failure_that_the_connector_does_not_handle_keeps_its_failure_class(home: DaemonHome) -> None:
     """The library requests wraps the error twice; the caller still sees a network_error with its phase."""
     error = home.failed("give_up", library="requests unhandled", path="/broken")
 
@@ -287,7 +287,7 @@ def test_a_library_retries_by_its_own_rules(home: DaemonHome) -> None:
     assert done(home, "retry") == "third time"
 
 
-def test_a_session_reuses_its_connection_for_many_requests(
+def test_a_requests_session_uses_one_connection_for_many_requests(
     home: DaemonHome, server: tuple[Upstream, Authority]
 ) -> None:
     """An unread rest of a response would close the connection. Thirty requests in turn, HEAD included, share it."""
@@ -324,7 +324,7 @@ def test_a_placeholder_is_replaced_by_the_credential(home: DaemonHome, place: st
     ],
     ids=["more redirects than requests follows", "a field of its own", "a key in a body", "a key in a path"],
 )
-def test_a_library_that_cannot_go_on_ends_with_the_reason(
+def test_a_client_library_that_cannot_continue_fails_with_the_reason(
     home: DaemonHome, op: str, args: dict[str, str], failure_class: str, words: str
 ) -> None:
     """The library requests stops at thirty redirects. A second Authorization field of the library's own, or a key in a body, is

@@ -203,7 +203,9 @@ def test_a_connector_that_reports_ready_is_started_before_its_next_run(home: Dae
     assert home.must("GET", "/v1/audit?type=connector.acted_early")["events"] == []
 
 
-def test_a_program_that_cannot_run_here_is_not_installed(home: DaemonHome, link: Link, tmp_path: Path) -> None:
+def test_a_program_that_cannot_run_on_this_machine_is_not_installed(
+    home: DaemonHome, link: Link, tmp_path: Path
+) -> None:
     """The program is for another machine, or lacks a library: the error says so, and the store is unchanged."""
     source = _written(tmp_path / "c", link, "greeter.example.com:443", may_fork=False)
     program = bytearray((source / "connector").read_bytes())
@@ -262,7 +264,7 @@ def test_the_key_is_added_outside_the_jail_and_scrubbed_from_the_response(home: 
     assert plain.body["result"]["bytes"] == 0
 
 
-def test_failures_have_the_same_classes_as_from_python(home: DaemonHome) -> None:
+def test_failures_of_a_compiled_connector_have_the_same_classes_as_those_in_python(home: DaemonHome) -> None:
     """The frames are the same as those of a Python connector, so the classes are too."""
     unknown = home.run("unheard-of")
     elsewhere = home.run("fetch", {"path": ".evil.example.com/x"})
@@ -271,7 +273,7 @@ def test_failures_have_the_same_classes_as_from_python(home: DaemonHome) -> None
     assert elsewhere.body["error"]["class"] == "capability_denied"
 
 
-def test_a_direct_connection_is_denied_with_its_destination(home: DaemonHome) -> None:
+def test_a_direct_connection_from_the_jail_is_denied_and_its_destination_reported(home: DaemonHome) -> None:
     """A socket of the program's own ends it; the error has the destination if it is readable."""
     ran = home.run("reach-out")
 
@@ -282,7 +284,9 @@ def test_a_direct_connection_is_denied_with_its_destination(home: DaemonHome) ->
     assert home.run("greet", {"name": "x"}).status == 200
 
 
-def test_the_record_names_the_layers_of_the_connectors_profile(home: DaemonHome, forking_home: DaemonHome) -> None:
+def test_the_audit_record_names_the_layers_of_the_connectors_profile(
+    home: DaemonHome, forking_home: DaemonHome
+) -> None:
     """The record has the layers of the template that the connector ran in, once each, before it ran."""
     starts = []
     for each, action in ((home, "greet"), (forking_home, "leave-behind")):

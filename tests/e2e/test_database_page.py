@@ -32,7 +32,9 @@ def server(authority: Authority) -> Iterator[PostgreSQL]:
         yield running
 
 
-def test_the_page_does_what_it_says(shell: Shell, home: Path, server: PostgreSQL, authority: Authority) -> None:
+def test_every_step_of_the_database_page_works(
+    shell: Shell, home: Path, server: PostgreSQL, authority: Authority
+) -> None:
     """The test does every step, from the roles to the question; nothing is changed, and the passwords stay where they
     were put.
     """

@@ -130,7 +130,7 @@ def _assert_every_claim_observed(done: subprocess.CompletedProcess[str]) -> None
     assert done.returncode == 0
 
 
-def test_the_demo_without_its_extra_says_how_to_add_it(refused_demo: Said) -> None:
+def test_the_demo_without_its_optional_packages_says_how_to_install_them(refused_demo: Said) -> None:
     """The error has one command for this environment; the other tests show that it adds the extra."""
     assert refused_demo.code == 2
     assert "`radicale`" in refused_demo.err
@@ -157,7 +157,7 @@ def test_the_wheel_has_every_file_of_the_source(wheel: Path) -> None:
     assert {line.split(" = ")[0] for line in commands.splitlines() if " = " in line} == {"aileron", "aileron-mcp"}
 
 
-def test_every_claim_of_the_demo_is_observed_for_an_ordinary_user(aileron: Path) -> None:
+def test_every_claim_of_the_demo_is_confirmed_for_an_ordinary_user(aileron: Path) -> None:
     """The demo asks nothing, and the claims are compared by name. If root runs the tests, the user is nobody, with a home
     of its own.
 
@@ -201,7 +201,7 @@ def test_an_agent_can_use_the_server_installed_from_the_wheel(aileron: Path, pla
         command("daemon", "stop")
 
 
-def test_the_console_and_the_page_work_from_the_wheel(aileron: Path, place: Path) -> None:
+def test_the_console_and_the_passphrase_page_work_from_the_wheel(aileron: Path, place: Path) -> None:
     """The console draws its first screen and ends when told to; the passphrase page has its style and script."""
     command = Command(place / "c", program=[str(aileron)], deadline_s=60)
     try:
@@ -220,7 +220,7 @@ def test_the_console_and_the_page_work_from_the_wheel(aileron: Path, place: Path
         command("daemon", "stop")
 
 
-def test_the_wheel_makes_a_connector_that_works(aileron: Path, place: Path) -> None:
+def test_a_connector_created_from_the_wheels_templates_works(aileron: Path, place: Path) -> None:
     """The wheel contains its templates, including files that begin with a dot; the new connector passes its cases in the jail."""
     command = Command(place / "nowhere", program=[str(aileron)], deadline_s=60)
     made = command("connector", "new", "github://acme/things", str(place / "things"), "--json")

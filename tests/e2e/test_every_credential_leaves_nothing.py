@@ -283,7 +283,9 @@ def test_every_kind_of_credential_is_tested() -> None:
 
 @pytest.mark.abuse_case("X7", "S8")
 @pytest.mark.parametrize("name", WAYS)
-def test_neither_the_secret_nor_its_sent_form_reaches_the_jail(home: DaemonHome, services: Services, name: str) -> None:
+def test_neither_a_secret_nor_its_form_in_a_request_reaches_the_jail(
+    home: DaemonHome, services: Services, name: str
+) -> None:
     """The server echoes what it got, which must be in no memory of a child process, frame, output or event."""
     word = f"a-word-of-{name}"
     args = WAYS[name].ask | {"kind": WAYS[name].kind, "word": word}
@@ -310,7 +312,7 @@ _HOLDS = "import sys, time; held = sys.stdin.buffer.read(); print(len(held), flu
 
 @pytest.mark.abuse_case("S8")
 @pytest.mark.skipif(os.geteuid() != 0, reason="a process's memory is root's to look into")
-def test_the_search_finds_secrets_in_a_process_that_has_them(services: Services) -> None:
+def test_the_memory_search_finds_secrets_in_a_process_that_has_them(services: Services) -> None:
     """A program that was given all secrets is the positive control. The daemon cannot be: it holds each only for
     moments.
     """

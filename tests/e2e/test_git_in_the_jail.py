@@ -192,7 +192,7 @@ def test_only_force_push_branch_replaces_commits(office: Repositories, tmp_path:
     assert done["result"]["to"] == shown["To"] == rewritten == tip(office.repositories)
 
 
-def test_a_missing_repository_is_reported(office: Repositories) -> None:
+def test_a_missing_git_repository_is_reported_with_the_servers_message(office: Repositories) -> None:
     """The error has the server's words, which git prints on standard error."""
     error = office.home.failed("list-git-refs", repository=office.path("nothing.git"))
 

@@ -196,7 +196,7 @@ def test_no_token_is_in_the_jail_during_a_request_to_google(office: Account) -> 
     looked.check_compressed(needle.encode(), TOKEN.encode(), CLIENT_SECRET.encode())
 
 
-def test_the_applications_secret_is_not_shown_or_recorded(office: Account) -> None:
+def test_the_oauth_applications_secret_is_not_shown_or_recorded(office: Account) -> None:
     """The secret is in the connector's manifest, which every installer has, and in nothing that is shown, requested or
     recorded.
     """

@@ -119,7 +119,7 @@ def home_at(server: RedisServer, authority: Authority, tmp_path: Path, secret: b
 
 
 @pytest.mark.abuse_case("LP7")
-def test_a_connector_is_logged_in_and_never_sees_the_secret(
+def test_the_supervisor_logs_a_connector_in_and_the_connector_never_sees_the_secret(
     server: RedisServer, authority: Authority, tmp_path: Path
 ) -> None:
     """The user name is the binding's, not the library's; an echoed secret is masked, and all of this is recorded."""
@@ -163,7 +163,7 @@ def test_a_wrong_password_is_tried_only_once(server: RedisServer, authority: Aut
 
 @pytest.mark.abuse_case("LP11")
 @pytest.mark.parametrize("is_other", [True, False], ids=["another database", "the same"])
-def test_rebinding_during_a_step_does_not_change_its_login(
+def test_rebinding_a_login_during_a_step_does_not_change_the_steps_login(
     is_other: bool, server: RedisServer, authority: Authority, tmp_path: Path
 ) -> None:
     """Rebinding to another database fails the step before anything is sent; rebinding to the same one changes nothing."""

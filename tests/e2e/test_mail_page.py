@@ -28,7 +28,7 @@ def servers(authority: Authority) -> Iterator[tuple[Dovecot, Postfix]]:
         yield dovecot, postfix
 
 
-def test_the_page_does_what_it_says(
+def test_every_step_of_the_mail_page_works(
     shell: Shell, home: Path, servers: tuple[Dovecot, Postfix], authority: Authority
 ) -> None:
     """The test does every step, from the build to the record; the message arrives, and the password stays where it was put."""

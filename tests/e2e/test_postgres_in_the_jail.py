@@ -354,7 +354,7 @@ def test_rows_that_changed_since_the_preview_stop_the_change(shop: Shop) -> None
     ],
     ids=["cascading deletes", "a generated number"],
 )
-def test_a_preview_shows_what_the_statement_does_not_say(
+def test_a_preview_shows_effects_that_the_sql_statement_does_not_mention(
     shop: Shop, sql: str, value: str, shown: str, query: str, rows: list[list[Any]]
 ) -> None:
     """A delete's preview has each table with its number of rows; an insert's has used a number up, so the run gets another."""
@@ -366,7 +366,7 @@ def test_a_preview_shows_what_the_statement_does_not_say(
 
 
 @pytest.mark.abuse_case("LC5")
-def test_an_approval_without_a_preview_is_refused(shop: Shop) -> None:
+def test_an_approval_before_the_required_preview_is_loaded_is_refused(shop: Shop) -> None:
     """The error says what to do, and the question stays pending: with the preview the approval is accepted."""
     question = shop.ask("execute-sql", sql=UPDATE, values=["Oslo", "Bergen"])
     refused = shop.person.decide(shop.home, question)
@@ -380,7 +380,7 @@ def test_an_approval_without_a_preview_is_refused(shop: Shop) -> None:
 
 
 @pytest.mark.abuse_case("LC5")
-def test_a_failed_preview_allows_only_a_denial(shop: Shop) -> None:
+def test_a_question_whose_preview_failed_can_only_be_denied(shop: Shop) -> None:
     """The agent gets the person's reason."""
     question = shop.ask("execute-sql", sql="DELETE FROM nothing RETURNING *")
     assert "does not exist" in shop.see(question).problem
@@ -394,7 +394,7 @@ def test_a_failed_preview_allows_only_a_denial(shop: Shop) -> None:
 
 
 @pytest.mark.abuse_case("LC5")
-def test_no_standing_grant_can_replace_a_preview(shop: Shop) -> None:
+def test_no_standing_grant_is_possible_for_an_action_that_requires_a_preview(shop: Shop) -> None:
     """An action that commits only what was previewed needs an approval each time. A grant for an ungated action is
     refused too.
     """
@@ -472,6 +472,6 @@ def test_a_lying_connector_can_change_only_what_was_previewed(
     ]
 
 
-def test_a_preview_that_does_not_end_its_transaction_fails(shop: Shop) -> None:
+def test_a_preview_that_leaves_its_transaction_open_fails(shop: Shop) -> None:
     """The database never said what would change, so there is nothing that a person could approve."""
     assert "what would change is not known" in shop.see(shop.ask("lie", how="shows nothing")).problem

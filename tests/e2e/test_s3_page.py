@@ -28,7 +28,7 @@ def moto(authority: Authority) -> Iterator[Moto]:
         yield server
 
 
-def test_the_page_does_what_it_says(shell: Shell, home: Path, moto: Moto, authority: Authority) -> None:
+def test_every_step_of_the_s3_page_works(shell: Shell, home: Path, moto: Moto, authority: Authority) -> None:
     """The test does every step, from the build to the record; the object is stored, and the key stays where it was put."""
     place = f"localhost:{moto.port}"
     (home / "connectors").symlink_to(ROOT / "connectors")

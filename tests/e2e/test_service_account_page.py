@@ -82,7 +82,7 @@ class Server:
         return answer(b"no invoice is open")
 
 
-def test_the_page_does_what_it_says(shell: Shell, home: Path, authority: Authority) -> None:
+def test_every_step_of_the_service_account_page_works(shell: Shell, home: Path, authority: Authority) -> None:
     """The test does every step; two runs use one token, another key gets another, and no file has a key or a token."""
     server = Server(authority)
     with server.issuer, server.api:

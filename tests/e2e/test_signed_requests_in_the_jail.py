@@ -121,7 +121,7 @@ def office(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
         assert scan([home.path], KEY.encode(), PASSWORD.encode(), *(proof.encode() for proof in door.proofs)) == {}
 
 
-def test_an_event_is_sent_after_approval(office: Both) -> None:
+def test_a_signed_event_is_sent_only_after_approval(office: Both) -> None:
     """The receiver gets no request before it; two events have two IDs."""
     before = len(office.receiver.seen)
     first = office.send(event="invoice.paid", path="/hooks/a", data={"invoice": 1})
@@ -165,7 +165,7 @@ def test_the_key_is_in_no_jail_during_a_signed_request(office: Both) -> None:
     looked.check_compressed(b"a.needle_in_the_jail", KEY.encode(), signature.encode())
 
 
-def test_digest_requests_succeed_and_reveal_no_secret(office: Both) -> None:
+def test_requests_with_digest_authentication_succeed_and_reveal_no_secret(office: Both) -> None:
     """The first request is challenged, the second is not; password and proof are masked in responses."""
     before = len(office.at_the_door.requests)
     first = office.home.run("knock", {"path": "/a?b=1", "body": "one,two"})
@@ -183,7 +183,7 @@ def test_digest_requests_succeed_and_reveal_no_secret(office: Both) -> None:
     assert [row["status"] for row in rows] == [401, 200]
 
 
-def test_a_wrong_digest_password_is_reported_and_not_tried_again(office: Both) -> None:
+def test_a_wrong_password_for_digest_authentication_is_reported_and_not_tried_again(office: Both) -> None:
     """The second run does not try the password again."""
     office.door.password = "changed since"
     before = len(office.at_the_door.requests)

@@ -167,7 +167,7 @@ def test_a_connector_that_does_not_import_tcp_gets_no_stream(tmp_path: Path, aut
     assert (error["class"], error["requested"]) == ("capability_denied", "function:tcp")
 
 
-def test_a_host_with_a_bound_credential_allows_no_stream(tmp_path: Path, authority: Authority) -> None:
+def test_a_tcp_stream_to_a_host_with_a_bound_credential_is_refused(tmp_path: Path, authority: Authority) -> None:
     """A service may have kept the credential, and a stream cannot be searched for it; other connectors get none either."""
     source = tmp_path / "streams"
     source.mkdir()
@@ -187,7 +187,7 @@ def test_a_host_with_a_bound_credential_allows_no_stream(tmp_path: Path, authori
         assert (error["class"], error["details"]["reason"]) == ("capability_denied", "stream_credential")
 
 
-def test_a_credential_or_early_bytes_on_a_stream_break_the_protocol(authority: Authority) -> None:
+def test_a_stream_that_names_a_credential_or_sends_bytes_early_breaks_the_protocol(authority: Authority) -> None:
     """The jail is ended for a stream that names a credential, or sends bytes before it is open."""
     with reaching(_echo, authority) as (home, port):
         named = home.failed("frames_of_its_own")
@@ -244,7 +244,7 @@ def test_written_bytes_arrive_after_the_connector_has_ended(authority: Authority
     assert "class" not in end
 
 
-def test_written_bytes_arrive_at_a_service_that_starts_slowly(authority: Authority) -> None:
+def test_bytes_written_to_a_stream_arrive_at_a_service_with_a_slow_tls_handshake(authority: Authority) -> None:
     """The service sends session tickets, which nobody reads, long after the connector wrote everything and ended."""
     arrived: queue.Queue[int] = queue.Queue()
     answered = threading.Event()
@@ -274,13 +274,13 @@ def test_written_bytes_arrive_at_a_service_that_starts_slowly(authority: Authori
     assert (answer.body["result"], size) == ("gone", 300 << 10)
 
 
-def test_one_direction_of_a_stream_can_end_first() -> None:
+def test_one_direction_of_a_tcp_stream_can_end_before_the_other() -> None:
     """A service without TLS sees the end of the request, and still responds."""
     with reaching(_answer_at_the_end, None) as (home, _port):
         assert home.done("talk", text="abc", half=True, tls=False) == "3 bytes"
 
 
-def test_a_broken_or_misdirected_stream_is_an_error(authority: Authority) -> None:
+def test_a_truncated_stream_or_a_certificate_for_another_name_is_an_error(authority: Authority) -> None:
     """The stream is cut without close_notify, or the certificate is for another name. An unhandled failure keeps its class."""
     with reaching(_cut, authority) as (home, port):
         assert home.done("survive", host="localhost", port=port) == "ConnectionError"

@@ -33,7 +33,7 @@ def telegram(authority: Authority) -> Iterator[tuple[TelegramServer, Names]]:
         yield server, machine
 
 
-def test_the_page_does_what_it_says(
+def test_every_step_of_the_telegram_page_works(
     shell: Shell, home: Path, telegram: tuple[TelegramServer, Names], authority: Authority
 ) -> None:
     """The test does every step, from the manifest to the record; the message arrives, and the token stays where it was put."""

@@ -229,7 +229,7 @@ def wait_answering(port: str, *, over_tls: bool) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_the_tutorial_does_what_it_says(shell: Shell, home: Path, page: str) -> None:
+def test_every_step_of_the_tutorial_works(shell: Shell, home: Path, page: str) -> None:
     """The test makes every file and runs every command, from nothing to the audit trail, on a clean home."""
     port, (folder, files) = str(*reserve_ports(1)), PAGES[page]
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")

@@ -27,7 +27,9 @@ def receiver(authority: Authority) -> Iterator[Upstream]:
         yield upstream
 
 
-def test_the_page_does_what_it_says(shell: Shell, home: Path, receiver: Upstream, authority: Authority) -> None:
+def test_every_step_of_the_webhooks_page_works(
+    shell: Shell, home: Path, receiver: Upstream, authority: Authority
+) -> None:
     """The test does every step; the event arrives with a signature that the library accepts, and the key stays where it
     was put.
     """

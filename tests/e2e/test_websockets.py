@@ -118,21 +118,23 @@ def test_the_sdk_sends_and_receives_messages(home: DaemonHome, server: tuple[Web
     assert "message 0" not in str(events)
 
 
-def test_the_key_is_added_to_the_handshake(home: DaemonHome) -> None:
+def test_the_key_is_added_to_the_websocket_handshake(home: DaemonHome) -> None:
     """The server accepts it; without the key its refusal is a response that the connector can read."""
     assert done(home, "talk", path=path_to("token")[0], credential="api_key")["heard"][0] == "message 0"
     assert done(home, "listen", path=path_to("token")[0]) == {"status": 401, "body": "who are you?"}
 
 
 @pytest.mark.abuse_case("X7")
-def test_the_key_is_added_in_the_first_message(home: DaemonHome, server: tuple[WebSocketServer, Authority]) -> None:
+def test_the_key_is_added_to_the_first_websocket_message(
+    home: DaemonHome, server: tuple[WebSocketServer, Authority]
+) -> None:
     """The connector neither sends nor sees it."""
     path, name = path_to("first")
     assert done(home, "first", path=path) == {"heard": "welcome"}
     assert server[0].asked[name].messages == [f'{{"token": "{SECRET.decode()}"}}']
 
 
-def test_a_reflected_key_is_masked(home: DaemonHome) -> None:
+def test_a_key_echoed_by_the_websocket_server_is_masked(home: DaemonHome) -> None:
     """The server echoes the handshake. Pings never reach the jail; the connector learns why the stream closed."""
     reflected = done(home, "listen", path=path_to("reflect-once")[0], credential="api_key")
     assert "authorization: " + "*" * len(SECRET) in reflected["heard"][0].lower()
@@ -141,7 +143,7 @@ def test_a_reflected_key_is_masked(home: DaemonHome) -> None:
     assert done(home, "listen", path=closed) == {"code": 4001, "reason": "later"}
 
 
-def test_messages_can_be_larger_than_a_frame(home: DaemonHome) -> None:
+def test_websocket_messages_can_be_larger_than_a_frame_of_the_connector_protocol(home: DaemonHome) -> None:
     """Messages pass in parts, in both directions."""
     found = done(home, "large", path=path_to("large")[0])
     assert found == {"binary": LARGE_BYTES, "text": LARGE_BYTES // 3000 * 1000, "same": True}
@@ -153,7 +155,7 @@ def test_a_websocket_stays_open_while_the_connector_waits_or_computes(home: Daem
     assert done(home, "compute", path=path_to("many", "?count=2000")[0]) == {"last": "1999"}
 
 
-def test_messages_arrive_although_the_connector_ends_at_once(
+def test_websocket_messages_arrive_although_the_connector_ends_right_after_sending_them(
     home: DaemonHome, server: tuple[WebSocketServer, Authority]
 ) -> None:
     """The last message is still delivered, and the service sees that the connector went away."""
@@ -164,7 +166,7 @@ def test_messages_arrive_although_the_connector_ends_at_once(
 
 
 @pytest.mark.parametrize("key", ["header", "query"])
-def test_the_library_sends_the_key_by_a_placeholder(
+def test_the_websocket_librarys_placeholder_is_replaced_by_the_key(
     home: DaemonHome, server: tuple[WebSocketServer, Authority], key: str
 ) -> None:
     """The library has a placeholder; the server gets the real key, where the manifest puts it."""
@@ -200,14 +202,14 @@ def test_the_asynchronous_library_runs_several_websockets(
     assert done(home, "library_async", path=closing) == {"code": 4001, "reason": "later"}
 
 
-def test_an_invalid_frame_ends_the_asynchronous_client_at_once(home: DaemonHome) -> None:
+def test_an_invalid_frame_raises_an_error_in_the_asynchronous_client_at_once(home: DaemonHome) -> None:
     """The bytes after an invalid frame cannot be parsed, so the client gets an error instead of waiting."""
     error = home.failed("library_async_breaks", path=path_to("echo")[0])
     assert error["class"] == "connector_runtime_error"
     assert "ConnectionClosedError: " in error["message"]
 
 
-def test_a_websocket_that_is_not_granted_ends_the_run(
+def test_a_websocket_to_a_destination_that_is_not_granted_ends_the_run(
     home: DaemonHome, server: tuple[WebSocketServer, Authority]
 ) -> None:
     """The cases are another host, a missing TLS, and a URL whose scheme is not a WebSocket's."""

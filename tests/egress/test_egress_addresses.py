@@ -42,7 +42,7 @@ def test_addresses_are_classified_as_public_loopback_private_or_forbidden(kind: 
 
 
 @pytest.mark.parametrize(("network", "kind"), [(network, kind) for network, kind, _what in TABLE])
-def test_both_ends_of_each_row_are_in_its_range(network: str, kind: AddressKind) -> None:
+def test_both_ends_of_each_address_range_get_its_kind_or_a_stricter_kind(network: str, kind: AddressKind) -> None:
     """The first and last address of every row get that row's kind, or the stricter one of a row inside it."""
     parsed = ipaddress.ip_network(network)
     for address in (parsed[0], parsed[-1]):
@@ -104,7 +104,7 @@ BORDERS: list[tuple[str, AddressKind, AddressKind | None, AddressKind | None]] =
 
 @pytest.mark.abuse_case("E5")
 @pytest.mark.parametrize(("network", "kind", "before", "after"), BORDERS, ids=[row[0] for row in BORDERS])
-def test_a_range_begins_and_ends_at_the_right_addresses(
+def test_an_address_range_begins_and_ends_at_the_right_addresses(
     network: str, kind: AddressKind, before: AddressKind | None, after: AddressKind | None
 ) -> None:
     """First and last address of each range and their outer neighbours have the right kind. BORDERS is not made from the table."""
@@ -170,7 +170,7 @@ def test_one_private_address_in_a_dns_response_refuses_all_its_addresses() -> No
     assert reasons(["1.1.1.1", "::1"]) is Reason.ADDRESS_NOT_PUBLIC
 
 
-def test_an_exception_by_name_opens_private_addresses_but_never_forbidden_ones() -> None:
+def test_the_setting_egress_private_allows_private_addresses_but_never_forbidden_ones() -> None:
     """`egress.private` opens home networks and loopback; metadata servers stay closed."""
     assert reasons(["192.168.1.5"]) is Reason.ADDRESS_NOT_PUBLIC
     assert reasons(["192.168.1.5"], private=True) is None
@@ -179,7 +179,7 @@ def test_an_exception_by_name_opens_private_addresses_but_never_forbidden_ones()
     assert reasons(["192.168.1.5", "0.0.0.0"], private=True) is Reason.ADDRESS_FORBIDDEN
 
 
-def test_without_tls_only_loopback_is_allowed() -> None:
+def test_connections_without_tls_are_allowed_only_to_loopback_addresses() -> None:
     """The user's other exceptions do not change that."""
     assert reasons(["127.0.0.1", "::1"], plain=True) is None
     assert reasons(["127.0.0.1", "1.1.1.1"], plain=True) is Reason.ADDRESS_NOT_LOOPBACK
@@ -193,7 +193,9 @@ def test_without_tls_only_loopback_is_allowed() -> None:
         (False, "egress.private_plain", "or for a service with TLS the same with egress.private"),
     ],
 )
-def test_the_fix_for_loopback_depends_on_whether_the_service_has_tls(has_tls: bool, setting: str, end: str) -> None:
+def test_the_fix_for_a_refused_loopback_address_depends_on_whether_the_service_has_tls(
+    has_tls: bool, setting: str, end: str
+) -> None:
     """The fix assumes no TLS unless the service is known to have it: most services on this machine have none."""
     with pytest.raises(RefusedError) as caught:
         check_addresses(WHERE, ["127.0.0.1"], plain=False, private=False, has_tls=has_tls)
@@ -204,7 +206,7 @@ def test_the_fix_for_loopback_depends_on_whether_the_service_has_tls(has_tls: bo
     assert what.endswith(end)
 
 
-def test_the_refusal_says_which_setting_to_change() -> None:
+def test_the_refusal_of_an_address_names_the_setting_to_change() -> None:
     """The message names the address, its kind, and the setting."""
     with pytest.raises(
         RefusedError, match=r"10\.0\.0\.1 \(private use.*run `aileron config add egress\.private api\.example\.com:443`"

@@ -257,7 +257,7 @@ def test_a_url_with_an_unsupported_signature_is_refused(query: str) -> None:
         ("https", "", False),
     ],
 )  # fmt: skip
-def test_a_given_payload_hash_is_either_signed_or_refused(scheme: str, value: str, is_fine: bool) -> None:
+def test_a_payload_hash_given_by_the_connector_is_signed_or_refused(scheme: str, value: str, is_fine: bool) -> None:
     """A refusal has the reason `body_signature`; the accepted values are returned unchanged."""
     url, fields = parse_url(f"{scheme}://{HOST}/"), [("X-Amz-Content-Sha256", value)]
     if is_fine:

@@ -108,7 +108,9 @@ CLOCK = {
 
 
 @pytest.mark.parametrize("case", CLOCK, ids=[name.replace(" ", "-") for name in CLOCK])
-async def test_a_wrong_clock_is_reported(world: World, tls_upstream: MakeUpstream, case: str) -> None:
+async def test_an_aws_refusal_caused_by_a_wrong_clock_is_reported_with_the_fix(
+    world: World, tls_upstream: MakeUpstream, case: str
+) -> None:
     """The message says by how much and in which direction, if the response has the service's time, and how to set the clock."""
     said, words = CLOCK[case]
     with tls_upstream(lambda _seen: dated(said)) as upstream:
@@ -192,7 +194,7 @@ async def test_a_refused_access_key_is_reported_as_a_failed_binding(
     assert "aileron secret set" in str(error)
 
 
-async def test_the_fix_for_a_refused_key_kept_in_another_store_names_that_store(
+async def test_the_fix_for_a_refused_key_kept_in_a_secret_store_names_that_store(
     world: World, tls_upstream: MakeUpstream
 ) -> None:
     """`secret set` would put a value in place of the reference."""

@@ -165,7 +165,7 @@ async def test_a_signature_made_by_a_library_is_replaced(world: World, tls_upstr
 
 
 @pytest.mark.parametrize("service", ["s3", "sqs"])
-async def test_a_presigned_url_is_presigned_with_the_key(
+async def test_a_presigned_url_is_presigned_again_with_the_key_from_the_vault(
     world: World, tls_upstream: MakeUpstream, service: str
 ) -> None:
     """The URL is valid for a short time, whatever the library asked for; the ledger has neither secret nor session token."""
@@ -309,7 +309,9 @@ async def test_an_unsigned_body_is_sent_only_over_tls(world: World, tls_upstream
     assert upstream.requests[0].values("x-amz-content-sha256") == [value]
 
 
-async def test_chunks_signed_with_the_placeholder_are_refused(world: World, tls_upstream: MakeUpstream) -> None:
+async def test_a_body_of_chunks_signed_with_the_placeholder_key_is_refused(
+    world: World, tls_upstream: MakeUpstream
+) -> None:
     """The error names the setting for boto3."""
     given = (("x-amz-content-sha256", "STREAMING-AWS4-HMAC-SHA256-PAYLOAD"),)
     with tls_upstream(CHECKER) as upstream:

@@ -218,7 +218,7 @@ async def test_nothing_is_sent_after_the_deadline(world: World, tls_upstream: Ma
 
 
 @pytest.mark.abuse_case("E34")
-async def test_a_request_without_a_free_file_descriptor_is_a_network_error(
+async def test_a_request_that_finds_no_free_file_descriptor_is_a_network_error(
     world: World, tls_upstream: MakeUpstream
 ) -> None:
     """The connection could not be made. When a descriptor is free again, the same request is sent."""

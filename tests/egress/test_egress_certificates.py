@@ -87,7 +87,7 @@ def verifying(authority: Authority, clients: ClientAuthority, version: ssl.TLSVe
 @needs_nginx
 @pytest.mark.parametrize("protocol", ["HTTP/1.1", "HTTP/2.0"])
 @pytest.mark.parametrize("key", [trustme.KeyType.ECDSA, trustme.KeyType.RSA], ids=["ECDSA", "RSA"])
-async def test_the_server_sees_the_certificate_and_no_authorization_field(
+async def test_the_server_gets_the_client_certificate_and_no_authorization_field(
     world: World, nginx: Nginx, clients: ClientAuthority, protocol: str, key: trustme.KeyType
 ) -> None:
     """This holds in both versions of HTTP, with an intermediate authority; the second request uses the same connection."""
@@ -185,7 +185,7 @@ async def test_nginx_s_response_to_an_untrusted_certificate_is_relayed(
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3], ids=["TLSv1_2", "TLSv1_3"])
-async def test_a_tls_alert_is_reported_as_a_failed_binding(
+async def test_a_tls_alert_about_the_client_certificate_is_reported_as_a_failed_binding(
     world: World, authority: Authority, clients: ClientAuthority, others: ClientAuthority, version: ssl.TLSVersion
 ) -> None:
     """The alert ends the handshake in TLS 1.2; in 1.3 the client has finished before and reads it in place of a response."""
@@ -210,7 +210,7 @@ async def test_a_tls_alert_is_reported_as_a_failed_binding(
     assert upstream.requests[1:] == []
 
 
-async def test_a_websocket_is_opened_with_the_certificate_too(
+async def test_a_websocket_is_opened_with_the_client_certificate_too(
     world: World, authority: Authority, clients: ClientAuthority, others: ClientAuthority
 ) -> None:
     """The server refuses a WebSocket without one. Refusal of an untrusted certificate is reported as for a request."""
@@ -269,7 +269,7 @@ async def test_an_expired_or_not_yet_valid_certificate_is_not_sent(
     assert upstream.connections == 1
 
 
-async def test_the_server_s_own_certificate_is_still_verified(
+async def test_the_server_certificate_is_verified_when_a_client_certificate_is_used(
     mira: World, tmp_path: Path, authority: Authority
 ) -> None:
     """A server whose certificate has another name, has expired, or is from an unknown authority gets no client certificate."""
@@ -290,7 +290,7 @@ async def test_the_server_s_own_certificate_is_still_verified(
         assert upstream.requests == []
 
 
-async def test_a_request_without_tls_cannot_carry_the_certificate(mira: World) -> None:
+async def test_a_request_without_tls_cannot_use_the_client_certificate(mira: World) -> None:
     """Plain http is allowed there: the same request without the credential passes."""
     with Upstream(lambda _: answer(b"hello")) as upstream:
         grant = mira.grant_for(upstream, plain=True, credential=MTLS)
@@ -302,7 +302,7 @@ async def test_a_request_without_tls_cannot_carry_the_certificate(mira: World) -
     assert (got.status, mira.vault.lent) == (200, 0)
 
 
-async def test_the_connector_s_own_authorization_may_stand_beside_the_certificate(
+async def test_a_connector_may_set_authorization_in_a_request_with_a_client_certificate(
     mira: World, tls_upstream: Callable[..., Upstream]
 ) -> None:
     """The field may have a token issued to this certificate (RFC 8705): the credential itself uses no field of the request."""
@@ -353,7 +353,7 @@ def test_a_secret_that_is_no_certificate_is_reported_with_the_fix(secret: bytes,
 
 
 @pytest.mark.abuse_case("X10")
-async def test_no_other_host_is_shown_the_certificate(
+async def test_only_the_granted_host_gets_the_client_certificate(
     mira: World, authority: Authority, clients: ClientAuthority
 ) -> None:
     """The server requires one: at the granted host a request that names the credential is admitted, and a stream is refused.

@@ -39,7 +39,7 @@ def decode(coding: str, parts: list[bytes]) -> bytes:
 
 @pytest.mark.parametrize("name", ENCODERS)
 @given(st.binary(max_size=300), st.integers(1, 40))
-def test_a_body_decodes_correctly_at_any_cut(name: str, data: bytes, size: int) -> None:
+def test_an_encoded_body_is_decoded_correctly_however_it_is_split(name: str, data: bytes, size: int) -> None:
     """The parts have any size, for each coding."""
     coding, encode = ENCODERS[name]
     body = encode(data)
@@ -59,7 +59,7 @@ def test_decoding_any_bytes_succeeds_or_raises_bad_answer_error(data: bytes) -> 
         assert caught is None or (caught.__cause__, caught.__context__) == (None, None)
 
 
-def test_a_large_body_comes_in_small_pieces() -> None:
+def test_a_large_body_is_decoded_into_small_pieces() -> None:
     """The size of a piece does not depend on how much is fed at once."""
     data = bytes(range(256)) * 2048
     pieces = list(Decoder("gzip").feed(gzip.compress(data)))

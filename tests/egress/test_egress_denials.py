@@ -213,7 +213,7 @@ async def test_an_exception_for_a_private_address_holds_for_one_host_and_port(
     assert upstream.connections == 0
 
 
-async def test_without_tls_only_a_named_host_on_loopback_is_reached(world: World) -> None:
+async def test_plain_http_reaches_only_a_loopback_host_that_the_settings_name(world: World) -> None:
     """`egress.private_plain` must name that host:port, and then only a loopback address is reached."""
     with Upstream(lambda _seen: answer(b"ok")) as upstream:
         url = plain_url(upstream)
@@ -228,7 +228,7 @@ async def test_without_tls_only_a_named_host_on_loopback_is_reached(world: World
         assert reason_of(error) == "address_not_loopback"
 
 
-async def test_an_exception_for_plain_http_needs_the_grant_too(world: World) -> None:
+async def test_a_setting_that_allows_plain_http_does_not_replace_the_grant(world: World) -> None:
     """The user's setting opens nothing that the manifest does not name."""
     with Upstream(lambda _seen: answer()) as upstream:
         where = HostPort(HOST, upstream.port)

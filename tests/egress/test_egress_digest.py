@@ -64,7 +64,7 @@ def parameters(field: str) -> dict[str, str]:
     ],
     ids=["md5", "sha-256"],
 )
-def test_the_answers_match_the_examples_of_rfc_7616(algorithm: str, response: str) -> None:
+def test_digest_answers_match_the_examples_of_rfc_7616(algorithm: str, response: str) -> None:
     """The examples are those of section 3.9.1; the quoting is the RFC's too."""
     challenge = Challenge(RFC.realm, RFC.nonce, RFC.opaque, algorithm)
     made = answer(Round(challenge, "f2/wE4q74E6zIJEtWaHKaf5wv/H5QzzpXusqGemxURZJ"), USER, PASSWORD, asked())
@@ -78,7 +78,7 @@ def test_the_answers_match_the_examples_of_rfc_7616(algorithm: str, response: st
 
 
 @pytest.mark.parametrize("userhash", [True, False], ids=["hashed", "in-the-clear"])
-def test_the_answer_with_a_non_ascii_name_matches_rfc_7616(userhash: bool) -> None:
+def test_the_digest_answer_for_a_non_ascii_user_name_matches_rfc_7616(userhash: bool) -> None:
     """The example is that of section 3.9.2, as erratum 4897 corrects it."""
     (challenge,) = [
         read_challenges(
@@ -102,7 +102,7 @@ def test_the_answer_with_a_non_ascii_name_matches_rfc_7616(userhash: bool) -> No
         assert made.field.startswith("Digest username*=UTF-8''J%C3%A4s%C3%B8n%20Doe, ")
 
 
-def test_the_answer_matches_the_example_of_rfc_2617() -> None:
+def test_the_digest_answer_matches_the_example_of_rfc_2617() -> None:
     """The challenge of section 3.5 names no algorithm, so the answer names none."""
     challenge = Challenge(
         "testrealm@host.com", "dcd98b7102dd2f0e8b11d0f600bfb0c093", "5ccc069c403ebaf9f0171e9517f40e41"
@@ -124,7 +124,7 @@ def test_the_answer_matches_the_example_of_rfc_2617() -> None:
     count=st.integers(1, 0xFFFFFFFF),
 )
 @example("GET", 'a"b\\c', 'n"\\', "MD5", 'x"\\y', b"p", "?a", 1)
-def test_a_server_computes_the_same_answer_from_the_field(
+def test_a_server_computes_the_same_digest_answer_from_the_authorization_field(
     method: str, realm: str, nonce: str, algorithm: str, user: str, password: bytes, query: str, count: int
 ) -> None:
     """The server uses only the field and what it knows of the user; the challenge is read from a field too."""
@@ -176,7 +176,7 @@ GOOD = 'Digest realm="r", nonce="n", qop="auth"'
         (['Basic realm="broken', f"{GOOD}, algorithm=MD5"], "MD5"),
     ],
 )  # fmt: skip
-def test_the_strongest_challenge_is_found(values: list[str], algorithm: str) -> None:
+def test_the_strongest_of_several_digest_challenges_is_chosen(values: list[str], algorithm: str) -> None:
     """Other challenges stand beside it, in one field or several, in any spelling."""
     best = read_challenges(values).best
     assert best is not None
@@ -229,7 +229,7 @@ def test_a_user_name_that_digest_cannot_carry_is_a_failed_binding(username: str 
     assert caught.value.failure.failure_class is FailureClass.BINDING_FAILED
 
 
-def test_no_field_is_added_without_a_challenge() -> None:
+def test_no_authorization_field_is_added_without_a_digest_challenge() -> None:
     """The password is still scrubbed from the response."""
     made = inject(use("digest"), LentCredential("digest", Secret(PASSWORD), USER), asked())
     assert (made.request.fields, made.roots, made.once) == ((), frozenset({PASSWORD}), frozenset())
@@ -333,7 +333,9 @@ def mufasa(world: World) -> World:
     return world
 
 
-async def test_the_answers_to_one_nonce_are_counted(mufasa: World, tls_upstream: MakeUpstream) -> None:
+async def test_each_digest_answer_to_the_same_nonce_has_the_next_count(
+    mufasa: World, tls_upstream: MakeUpstream
+) -> None:
     """A nonce serves many requests, with any method, path and body, each with the next count."""
     service = Strict()
     with tls_upstream(service) as upstream:
@@ -347,7 +349,7 @@ async def test_the_answers_to_one_nonce_are_counted(mufasa: World, tls_upstream:
     assert PASSWORD not in bytes(upstream.received)
 
 
-async def test_a_stale_nonce_costs_one_extra_exchange(mufasa: World, tls_upstream: MakeUpstream) -> None:
+async def test_a_stale_digest_nonce_causes_one_more_request(mufasa: World, tls_upstream: MakeUpstream) -> None:
     """The service reports that only the nonce was stale, so this is no failed try of the password."""
     service = Strict()
     with tls_upstream(service) as upstream:
@@ -361,7 +363,7 @@ async def test_a_stale_nonce_costs_one_extra_exchange(mufasa: World, tls_upstrea
 
 @pytest.mark.abuse_case("E44")
 @pytest.mark.parametrize("is_known", [False, True], ids=["at-first", "later"])
-async def test_a_service_that_calls_every_answer_stale_gets_at_most_three_answers(
+async def test_a_service_that_calls_every_nonce_stale_gets_at_most_three_digest_answers(
     mufasa: World, tls_upstream: MakeUpstream, is_known: bool
 ) -> None:
     """A service that always answers `stale` cannot be told from one that refuses the password."""
@@ -383,7 +385,7 @@ async def test_a_service_that_calls_every_answer_stale_gets_at_most_three_answer
 
 
 @pytest.mark.parametrize("status", ["403 Forbidden", "429 Too Many Requests", "502 Bad Gateway"])
-async def test_a_status_that_says_nothing_about_the_password_keeps_the_state(
+async def test_a_status_that_does_not_judge_the_password_leaves_cached_challenges_unchanged(
     mufasa: World, tls_upstream: MakeUpstream, status: str
 ) -> None:
     """The response is relayed: its challenge is not cached, and a cached challenge stays."""
@@ -468,7 +470,7 @@ async def test_concurrent_requests_with_the_right_password_all_pass(mufasa: Worl
     assert "wrong" not in service.says
 
 
-async def test_waiting_for_another_request_s_answer_ends_at_the_deadline(
+async def test_a_request_that_waits_for_another_request_s_digest_answer_ends_at_the_deadline(
     mufasa: World, tls_upstream: MakeUpstream
 ) -> None:
     """Another request has answered the challenge and the service is slow; this one waits and sends nothing more."""
@@ -530,7 +532,7 @@ async def test_a_request_that_needs_no_password_is_sent_once(mufasa: World, tls_
 
 
 @pytest.mark.parametrize("field", ["", "WWW-Authenticate: Bearer", 'WWW-Authenticate: Digest realm="r", nonce="n"'])
-async def test_a_401_that_cannot_be_answered_is_reported_as_such(
+async def test_a_401_without_a_usable_digest_challenge_is_reported_as_a_failed_binding(
     mufasa: World, tls_upstream: MakeUpstream, field: str
 ) -> None:
     """The password was not sent, so the service cannot have refused it."""

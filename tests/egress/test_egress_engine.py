@@ -76,7 +76,7 @@ async def test_a_redirect_is_returned_and_not_followed(world: World, tls_upstrea
 
 
 @pytest.mark.parametrize("status", ["400 Bad", "401 Who", "407 Proxy", "429 Slow", "500 Broken", "503 Later"])
-async def test_an_error_status_of_the_service_is_a_response(
+async def test_a_response_with_an_error_status_is_relayed_to_the_connector(
     world: World, tls_upstream: MakeUpstream, status: str
 ) -> None:
     """The response is relayed with its body: its meaning is the connector's business."""
@@ -179,7 +179,9 @@ async def test_an_encoded_response_is_decoded(world: World, tls_upstream: MakeUp
 # --- what is written down -------------------------------------------------------------------------------------------
 
 
-async def test_the_intent_is_recorded_before_anything_is_sent(world: World, tls_upstream: MakeUpstream) -> None:
+async def test_the_intent_to_send_a_request_is_recorded_before_anything_is_sent(
+    world: World, tls_upstream: MakeUpstream
+) -> None:
     """The name is resolved and the secret lent by then, but there is no connection yet."""
     before: list[tuple[int, int, int]] = []
     with tls_upstream(lambda _seen: answer(b"12345")) as upstream:
@@ -248,7 +250,7 @@ async def test_a_ledger_that_hangs_stops_the_request(
     assert (upstream.connections, world.journal.rows) == (0, [])
 
 
-async def test_an_error_of_the_reader_is_recorded_as_an_internal_error(
+async def test_an_error_of_the_code_that_reads_a_response_is_recorded_as_an_internal_error(
     world: World, tls_upstream: MakeUpstream
 ) -> None:
     """A bug in the caller does not end the exchange as a success."""
@@ -331,7 +333,9 @@ async def test_a_connection_is_not_shared_between_credentials(world: World, tls_
 
 
 @pytest.mark.abuse_case("E14")
-async def test_withdrawing_an_exception_ends_its_connections(world: World, tls_upstream: MakeUpstream) -> None:
+async def test_a_connection_to_a_private_address_is_not_reused_once_the_exception_is_withdrawn(
+    world: World, tls_upstream: MakeUpstream
+) -> None:
     """A host that was private by the user's exception is resolved and refused anew without it."""
     with tls_upstream(lambda _seen: answer()) as upstream:
         granted = world.grant_for(upstream)

@@ -115,7 +115,7 @@ def test_a_connector_cannot_set_the_credential_s_field_beside_the_credential(nam
 
 
 @pytest.mark.abuse_case("E10")
-def test_connection_cannot_smuggle_a_reserved_field_past_the_check() -> None:
+def test_a_connection_field_cannot_smuggle_a_reserved_field_past_the_check() -> None:
     """A Connection field that names Authorization does not make it a hop-by-hop field first."""
     assert refused([("Connection", "Authorization"), ("Authorization", "mine")], CREDENTIAL) is Reason.HEADER_CREDENTIAL
 

@@ -28,7 +28,7 @@ async def pieces(*chunks: bytes) -> AsyncIterator[bytes]:
         yield chunk
 
 
-async def test_a_held_body_is_sent_with_its_length(world: World, tls_upstream: MakeUpstream) -> None:
+async def test_a_buffered_body_is_sent_with_its_length(world: World, tls_upstream: MakeUpstream) -> None:
     """The held body is not chunked; without the credential the same body is streamed."""
     with tls_upstream(lambda seen: answer(b"%d" % len(seen.body))) as upstream:
         grant = world.grant_for(upstream, credential=KEYED)
@@ -48,7 +48,7 @@ async def test_a_held_body_is_sent_with_its_length(world: World, tls_upstream: M
     assert (held.body[:5], streamed.body) == (b'{"a":', b'{"a": 1}')
 
 
-async def test_no_secret_is_lent_before_a_held_body_is_complete(world: World, tls_upstream: MakeUpstream) -> None:
+async def test_no_secret_is_lent_before_a_buffered_body_is_complete(world: World, tls_upstream: MakeUpstream) -> None:
     """The connector sends slowly; until the body is complete there is no connection either."""
     seen: list[tuple[int, int]] = []
     with tls_upstream(lambda _seen: answer()) as upstream:
@@ -66,7 +66,7 @@ async def test_no_secret_is_lent_before_a_held_body_is_complete(world: World, tl
 
 
 @pytest.mark.parametrize("headers", [(JSON,), (JSON, ("Content-Length", str(3 << 19)))], ids=["in-pieces", "announced"])
-async def test_a_body_above_the_limit_for_held_bodies_is_refused(
+async def test_a_body_above_the_limit_for_buffered_bodies_is_refused(
     world: World, tls_upstream: MakeUpstream, headers: tuple[tuple[str, str], ...]
 ) -> None:
     """The error says what to do; no secret is lent, and no connection is made."""
@@ -81,7 +81,7 @@ async def test_a_body_above_the_limit_for_held_bodies_is_refused(
     assert "more than 1 MiB; send it in parts" in str(error)
 
 
-async def test_a_held_body_must_have_its_announced_length(world: World, tls_upstream: MakeUpstream) -> None:
+async def test_a_buffered_body_must_have_its_announced_length(world: World, tls_upstream: MakeUpstream) -> None:
     """A shorter or longer body is refused, as a streamed one is."""
     with tls_upstream(lambda _seen: answer()) as upstream:
         grant = world.grant_for(upstream, credential=KEYED)
@@ -98,7 +98,7 @@ async def test_a_held_body_must_have_its_announced_length(world: World, tls_upst
     assert len(upstream.requests) == 1
 
 
-async def test_a_step_holds_a_bounded_number_of_bodies(world: World, tls_upstream: MakeUpstream) -> None:
+async def test_a_step_buffers_a_bounded_number_of_bodies_at_once(world: World, tls_upstream: MakeUpstream) -> None:
     """Another body waits until the deadline and fails as network_error in phase `queue`; afterwards there is room again."""
     stuck = anyio.Event()
 

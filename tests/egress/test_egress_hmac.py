@@ -149,7 +149,7 @@ def test_the_receiver_of_standard_webhooks_accepts_the_signature() -> None:
     time_ms=st.integers(0, 4_102_444_800_000),
     key=st.binary(min_size=1, max_size=100),
 )
-def test_every_placeholder_is_replaced_by_what_is_sent(
+def test_every_placeholder_of_a_signature_template_is_replaced_by_the_sent_value(
     method: str, path: str, query: str | None, body: bytes | None, time_ms: int, key: bytes
 ) -> None:
     """The expected values are plain concatenations: text like a placeholder in a path or body is not replaced."""
@@ -198,7 +198,7 @@ def inject_into(template: HmacTemplate, secret: bytes, body: bytes | None = b"")
     ],
     ids=["utf8", "base64", "hex", "whsec"],
 )
-def test_a_key_is_decoded_as_the_manifest_says(form: KeyForm, stored: bytes, key: bytes) -> None:
+def test_an_hmac_key_is_decoded_as_the_manifest_says(form: KeyForm, stored: bytes, key: bytes) -> None:
     """The signature is made with the decoded key; responses are searched for the stored form."""
     made = inject_into(HmacTemplate(key=form, message="{body}", headers=(("X-S", "{signature}"),)), stored, body=b"a")
 
@@ -221,7 +221,9 @@ def test_a_key_is_decoded_as_the_manifest_says(form: KeyForm, stored: bytes, key
     ],
     ids=["letters", "padding", "odd", "blanks", "bare", "empty", "binary"],
 )
-def test_a_key_that_cannot_be_read_fails_and_is_not_quoted(form: KeyForm, stored: bytes, says: str) -> None:
+def test_the_error_for_an_hmac_key_that_cannot_be_decoded_does_not_quote_the_key(
+    form: KeyForm, stored: bytes, says: str
+) -> None:
     """The message says what to do."""
     template = HmacTemplate(key=form, message="{body}", headers=(("X-S", "{signature}"),))
     with pytest.raises(AileronError) as caught:
@@ -235,7 +237,7 @@ def test_a_key_that_cannot_be_read_fails_and_is_not_quoted(form: KeyForm, stored
     assert (caught.value.__cause__, caught.value.__suppress_context__) == (None, True)
 
 
-def test_every_placeholder_of_a_manifest_has_a_value_and_a_row_on_its_page() -> None:
+def test_every_placeholder_of_signature_templates_has_a_value_and_a_documented_row() -> None:
     """The parser and the signer use one list, so an unlisted placeholder has neither."""
     for name in sorted(PLACEHOLDERS):
         template = HmacTemplate(message=f"{{{name}}}", headers=(("X-S", "{signature}"),))
@@ -248,7 +250,7 @@ def test_every_placeholder_of_a_manifest_has_a_value_and_a_row_on_its_page() -> 
     assert set(re.findall(r"`\{(\w+)\}`", table)) == PLACEHOLDERS | IN_FIELDS
 
 
-def test_signs_body_says_whether_the_body_is_signed() -> None:
+def test_signs_body_is_true_exactly_if_the_signature_covers_the_body() -> None:
     """The body may be in the message or in a field, itself or by its hash."""
     field = (("X-S", "{signature}"),)
     assert signs_body(HmacTemplate(message="{body}", headers=field))

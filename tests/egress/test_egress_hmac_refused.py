@@ -32,7 +32,7 @@ def refusal(minutes: float, status: str) -> bytes:
     ("minutes", "words"), [(-60, "60 minutes ahead of"), (60, "60 minutes behind")], ids=["ahead", "behind"]
 )
 @pytest.mark.parametrize("status", STATUSES)
-async def test_a_wrong_clock_is_reported(
+async def test_a_refused_signature_is_reported_as_a_wrong_clock_if_the_clocks_differ(
     world: World, tls_upstream: MakeUpstream, minutes: float, words: str, status: str
 ) -> None:
     """The message says how far off the clock is and how to set it; the plain refusal would not show it."""
@@ -56,7 +56,7 @@ async def test_a_wrong_clock_is_reported(
     ],
     ids=["a-little-behind", "a-little-ahead", "accepted", "not-found", "no-time"],
 )
-async def test_a_response_that_says_nothing_about_the_clock_is_relayed(
+async def test_a_response_that_does_not_point_to_a_wrong_clock_is_relayed(
     world: World, tls_upstream: MakeUpstream, minutes: float, status: str, template: HmacTemplate
 ) -> None:
     """A clock difference alone or a refusal alone is no clock failure, and neither is a signature without a time."""
@@ -77,7 +77,7 @@ async def test_a_response_without_a_usable_date_is_relayed(
         assert (await world.ask(upstream, credential="hmac", grant=grant)).status == 401
 
 
-def test_signs_time_says_whether_the_time_is_signed() -> None:
+def test_signs_time_is_true_exactly_if_the_signature_covers_the_time() -> None:
     """The time may be in seconds or milliseconds."""
     assert signs_time(TIMED)
     assert signs_time(HmacTemplate(message="{time_ms}{body}", headers=TIMELESS.headers))

@@ -123,7 +123,7 @@ async def test_a_broken_response_is_a_network_error_and_its_connection_is_not_ke
         assert upstream.connections == 2
 
 
-async def test_a_failed_body_stays_failed(world: World) -> None:
+async def test_reading_a_response_body_again_after_a_failure_gives_the_same_failure(world: World) -> None:
     """A reader that tries again gets the same failure, not an end that looks like success."""
     with Upstream(LIES["a body cut short"]) as upstream:
         request = EgressRequest("GET", plain_url(upstream))
@@ -224,7 +224,7 @@ async def test_no_response_makes_the_engine_hold_more_than_2_mib_in_memory(
 
 @pytest.mark.abuse_case("E41")
 @pytest.mark.parametrize("chunk", [b"x", b""], ids=["pieces for the reader", "nothing to give out"])
-async def test_a_response_that_never_waits_does_not_block_the_event_loop(chunk: bytes) -> None:
+async def test_a_response_that_arrives_without_pauses_does_not_block_the_event_loop(chunk: bytes) -> None:
     """A single read of a socket can bring ten thousand chunks: other tasks run while they are processed."""
     chunks, turns, is_over = iter([chunk] * 30), 0, False
 

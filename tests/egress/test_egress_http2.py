@@ -117,7 +117,7 @@ async def test_parallel_requests_have_one_connection_each(world: World, real: Re
 
 
 @pytest.mark.abuse_case("E9")
-async def test_the_frames_carry_exactly_the_checked_request(world: World, h2_upstream: MakeH2) -> None:
+async def test_the_http2_frames_carry_exactly_the_checked_request(world: World, h2_upstream: MakeH2) -> None:
     """`:authority` ignores the connector's `Host`; no hop-by-hop field is sent, and HPACK stores no credential."""
     headers = (("host", "evil.io"), ("Accept", "*/*"), ("X-Forwarded-Host", "evil.io"), ("Accept-Encoding", "gzip"),
                ("Connection", "X-Mine, Authorization"), ("X-Mine", "1"), ("Expect", "100-continue"), ("TE", "trailers"),
@@ -152,7 +152,7 @@ async def test_the_frames_carry_exactly_the_checked_request(world: World, h2_ups
         ((("Authorization", "mine"),), "header_credential"),
     ],
 )
-async def test_a_connector_cannot_set_pseudo_fields_or_invalid_ones(
+async def test_a_connector_cannot_set_pseudo_header_fields_or_invalid_fields(
     world: World, h2_upstream: MakeH2, headers: tuple[tuple[str, str], ...], reason: str
 ) -> None:
     """They are refused before the host name is resolved; the same request without them passes."""
@@ -304,7 +304,9 @@ async def test_a_graceful_goaway_lets_the_request_finish(world: World, h2_upstre
 
 
 @pytest.mark.abuse_case("E23")
-async def test_connection_frames_between_two_requests_keep_the_connection(world: World, h2_upstream: MakeH2) -> None:
+async def test_http2_control_frames_between_two_requests_do_not_end_the_connection(
+    world: World, h2_upstream: MakeH2
+) -> None:
     """The server sends a ping, a window and new settings; the ping is acknowledged."""
     after = raw(PING, 0, 0, b"12345678") + raw(WINDOW, 0, 0, b"\0\0\1\0") + raw(SETTINGS, 0, 0, b"")
     with h2_upstream(lambda seen: [*hello(seen), after]) as upstream:
@@ -574,7 +576,9 @@ async def test_a_response_sent_before_the_peer_closed_is_read() -> None:
 
 
 @pytest.mark.abuse_case("E41")
-async def test_no_more_frames_are_processed_than_are_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_http2_frames_are_processed_only_when_the_reader_asks_for_the_next_piece(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A single read can bring thousands: the reader must be able to yield to the event loop between them."""
     taken = 0
     take = H2Connection.receive_data
@@ -640,7 +644,9 @@ async def test_a_server_without_http_2_gets_http_1_1_requests(world: World, auth
             assert b"".join([piece async for piece in got]) == b"hello"
 
 
-def test_the_certificate_of_the_real_server_is_written_where_it_reads_it(tmp_path: Path, authority: Authority) -> None:
+def test_the_test_server_s_certificate_is_written_to_the_file_that_the_server_reads(
+    tmp_path: Path, authority: Authority
+) -> None:
     """Positive control: the set-up of the real server works."""
     RealH2Server(tmp_path, authority._ca, HOST)
     assert (tmp_path / "h2.pem").read_bytes().startswith(b"-----BEGIN CERTIFICATE")

@@ -38,7 +38,9 @@ def injected(credential: CredentialUse, secret: bytes, username: str | None = No
         (use("api_key", format="Token token={key}, {x}"), ("Authorization", "Token token=sesame-12345, {x}")),
     ],
 )
-def test_a_key_is_sent_in_the_declared_field(credential: CredentialUse, expected: tuple[str, str]) -> None:
+def test_a_key_is_sent_in_the_header_field_that_the_manifest_declares(
+    credential: CredentialUse, expected: tuple[str, str]
+) -> None:
     """Bearer is the default form; oauth2 is always Bearer."""
     made = injected(credential, b"sesame-12345")
 
@@ -109,7 +111,7 @@ def test_a_connector_cannot_send_a_second_token_in_the_query(kind: CredentialKin
 @pytest.mark.parametrize(
     "secret", [b"sesame\r\nX: y", b"sesame-\n1", b"sesame-\0-", b"short12", b"x" * 8193, b"sesame-\x7f"]
 )
-def test_a_secret_that_could_end_a_field_is_refused(kind: str, secret: bytes) -> None:
+def test_a_secret_that_could_end_a_header_field_is_refused(kind: str, secret: bytes) -> None:
     """This holds for every kind, and the message quotes none of the secret."""
     with pytest.raises(AileronError) as caught:
         injected(use(kind), secret, "ann")
@@ -163,7 +165,7 @@ def test_a_declared_wire_form_that_cannot_carry_a_secret_is_refused(credential: 
     assert caught.value.failure.failure_class is FailureClass.BINDING_FAILED
 
 
-def test_a_loan_of_another_kind_is_refused() -> None:
+def test_a_loan_of_another_kind_of_credential_than_the_grant_s_is_refused() -> None:
     """The vault and the grant must name the same kind."""
     with pytest.raises(AileronError, match="kind basic"):
         inject(use("api_key"), LentCredential("basic", Secret(b"sesame-123"), "ann"), Outgoing("GET", URL))
@@ -175,7 +177,7 @@ def test_the_repr_of_loans_and_injections_does_not_contain_the_secret() -> None:
     assert "sesame" not in repr(LentCredential("api_key", Secret(b"sesame-123")))
 
 
-def test_authorization_is_reserved_beside_every_credential() -> None:
+def test_the_authorization_field_is_reserved_even_if_the_credential_uses_another_field() -> None:
     """The declared field is reserved too."""
     assert reserved_fields(need()) == {"authorization"}
     assert reserved_fields(need(header="X-Api-Key")) == {"authorization", "x-api-key"}

@@ -48,7 +48,7 @@ def kind(request: pytest.FixtureRequest, world: World) -> Kind:
     return KINDS[request.param]
 
 
-def test_every_kind_is_tested_here_or_elsewhere() -> None:
+def test_every_kind_of_credential_is_tested_here_or_listed_as_tested_elsewhere() -> None:
     """A new kind is added to one of the tables above."""
     here = [credential.need.kind for credential, _field in KINDS.values()]
     assert sorted({*here, *ELSEWHERE}) == sorted(CREDENTIAL_KINDS)
@@ -79,7 +79,7 @@ async def test_each_kind_of_credential_is_sent_exactly_once(
     ["Authorization", "authorization", "AUTHORIZATION", "aUTHORIZATION", " Authorization", "Authorization ", "Authorization\t",
      "Author\u0131zation", "Authorization:", "\nAuthorization", "Authorization\0", "X-A\r\nAuthorization"],
 )  # fmt: skip
-async def test_a_connector_s_own_authorization_is_refused_beside_each_kind(
+async def test_a_connector_s_own_authorization_is_refused_beside_each_kind_of_credential(
     world: World, tls_upstream: MakeUpstream, kind: Kind, name: str
 ) -> None:
     """The reason is the credential's field or an invalid name; without a credential the field is the connector's business."""
@@ -96,7 +96,7 @@ async def test_a_connector_s_own_authorization_is_refused_beside_each_kind(
 
 
 @pytest.mark.parametrize("name", ["X-Api-Key", "x-api-key", "X_Api_Key", "X-API_KEY"])
-async def test_a_connector_s_own_key_is_refused_beside_the_credential(
+async def test_a_connector_cannot_set_the_header_field_in_which_its_key_is_sent(
     world: World, tls_upstream: MakeUpstream, name: str
 ) -> None:
     """CGI reads `-` and `_` as one. If the credential goes elsewhere, the field is an ordinary one."""
@@ -117,7 +117,7 @@ async def test_a_connector_s_own_key_is_refused_beside_the_credential(
     + [(use(kind), query) for kind in ("oauth2", "oauth2_client")
        for query in ("access_token=mine", "x=1&ACCESS_TOKEN=mine", "access%255ftoken=mine")],
 )  # fmt: skip
-async def test_a_connector_s_own_parameter_is_refused_beside_the_credential(
+async def test_a_connector_cannot_set_the_query_parameter_in_which_its_key_is_sent(
     world: World, tls_upstream: MakeUpstream, credential: CredentialUse, query: str
 ) -> None:
     """Servers differ in which of two they use. Without a credential the connector may set the parameter."""
@@ -132,7 +132,9 @@ async def test_a_connector_s_own_parameter_is_refused_beside_the_credential(
     assert upstream.requests[0].target == f"/?{query}"
 
 
-async def test_each_kind_is_scrubbed_in_every_form(world: World, tls_upstream: MakeUpstream, kind: Kind) -> None:
+async def test_a_secret_of_each_kind_of_credential_is_scrubbed_in_every_encoding(
+    world: World, tls_upstream: MakeUpstream, kind: Kind
+) -> None:
     """The secret does not come back in any encoding of the list, in whichever form it was sent."""
     credential, _field = kind
     roots = [SECRET, b"ann:" + SECRET, BASIC.removeprefix("Basic ").encode()]

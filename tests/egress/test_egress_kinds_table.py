@@ -40,14 +40,14 @@ REPLACED: Final = {"aws_sigv4": {"x-amz-date"}}
 """Fields that a kind takes out of the connector's request instead of refusing them, because client libraries set them."""
 
 
-def test_every_kind_is_in_the_table() -> None:
+def test_every_kind_of_credential_is_in_the_table_of_kinds() -> None:
     """A manifest's parser accepts no other kind."""
     assert tuple(KINDS) == ALL
     assert {kind for kind in ALL if kind.startswith("oauth2")} == RENEWABLE
 
 
 @pytest.mark.parametrize("kind", ALL)
-def test_each_kind_says_which_fields_and_parameters_are_reserved(kind: CredentialKind) -> None:
+def test_each_kind_of_credential_says_which_header_fields_and_parameters_are_reserved(kind: CredentialKind) -> None:
     """Only a certificate uses no field; only a token could also be in the query."""
     assert (reserved_fields(need(kind)) == frozenset()) == (kind == "mtls")
     assert "authorization" in reserved_fields(need(kind)) or kind == "mtls"
@@ -100,14 +100,14 @@ def _added_by(kind: CredentialKind) -> set[str]:
 
 
 @pytest.mark.parametrize("kind", [kind for kind in ALL if kind != "mtls"])
-def test_every_kind_that_a_service_could_reveal_is_scrubbed(kind: CredentialKind) -> None:
+def test_the_secret_of_every_kind_that_a_service_could_reveal_is_scrubbed(kind: CredentialKind) -> None:
     """Signing keys and login passwords count too: a service has them. A certificate's private key is never sent."""
     username = "AKIDEXAMPLE0123456789" if kind == "aws_sigv4" else "ann"
     assert needles_for([LentCredential(kind, Secret(SECRET), username)], HostPort("h", 443)).covers({SECRET})
 
 
 @pytest.mark.parametrize("kind", ALL)
-def test_a_loan_of_another_kind_is_never_injected(kind: CredentialKind) -> None:
+def test_a_loan_of_another_kind_of_credential_is_never_injected(kind: CredentialKind) -> None:
     """Each kind is tried with a loan of the kind before it in the list."""
     other = ALL[ALL.index(kind) - 1]
     with pytest.raises(AileronError, match=f"is of kind {other}, not {kind}"):

@@ -189,7 +189,9 @@ async def test_a_protocol_error_that_contains_the_credential_does_not_quote_the_
     assert_clean("\n".join(record.getMessage() for record in caplog.records).encode(), KEY)
 
 
-async def test_a_good_exchange_leaves_no_secret_in_a_debug_log(world: World, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_successful_request_leaves_no_secret_in_a_debug_log(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
     """httpcore2 would log response heads unscrubbed; its logging is off, whatever the configuration."""
     world.vault.secret = KEY
     echo = ECHOES["in a field"]
@@ -203,7 +205,9 @@ async def test_a_good_exchange_leaves_no_secret_in_a_debug_log(world: World, cap
 
 @pytest.mark.abuse_case("E22")
 @pytest.mark.parametrize("secret", [b"sesame\r\nX-Injected: 1", b"sesame-\0-", b"short", b"sesame-\xff\xfe-"])
-async def test_a_secret_that_cannot_be_sent_stops_the_request_before_the_wire(world: World, secret: bytes) -> None:
+async def test_a_secret_that_cannot_be_sent_stops_the_request_before_any_connection(
+    world: World, secret: bytes
+) -> None:
     """The request has no row and no connection, and the failure quotes none of the secret."""
     world.vault.secret = secret
     with Upstream(lambda _seen: answer()) as upstream:

@@ -302,7 +302,7 @@ async def test_a_login_that_the_rules_forbid_is_refused_before_any_lookup() -> N
 
 
 @pytest.mark.abuse_case("LP4")
-async def test_a_command_needs_an_ssh_login_and_a_granted_host() -> None:
+async def test_a_remote_command_needs_an_ssh_login_and_a_granted_host() -> None:
     """The positive control is the test above."""
     world = a_world(Door(list(LOGS_IN)))
     async with service() as port:
@@ -483,7 +483,9 @@ async def test_a_login_process_that_dies_during_a_commit_leaves_the_outcome_unkn
         (Problem.OUTCOME_UNKNOWN, FailureClass.OUTCOME_UNKNOWN),
     ],
 )
-async def test_changed_effects_and_unknown_commits_are_not_retried(problem: Problem, failure: FailureClass) -> None:
+async def test_effects_that_differ_from_the_preview_and_commits_of_unknown_outcome_are_not_retried(
+    problem: Problem, failure: FailureClass
+) -> None:
     """Each has its own failure class, and neither is retriable."""
     door = Door([LoggedIn(mechanism="SCRAM-SHA-256"), Over(scrubbed=0, problem=problem, message="so it is")])
     world = a_world(door)
@@ -544,7 +546,7 @@ async def test_closing_the_stream_before_the_login_result_does_not_allow_another
     assert len(door.orders) == (1 if pause else 2)
 
 
-async def test_mail_messages_count_as_requests_and_each_has_exactly_one_end() -> None:
+async def test_mail_messages_count_as_requests_and_each_has_exactly_one_recorded_end() -> None:
     """The rows of a stream are bounded for a client that keeps sending and for a misbehaving login process."""
     mail: list[FromLogin] = [
         Envelope(sender="a@example.com", recipients=("b@example.com",)),
@@ -608,7 +610,7 @@ async def refuse(attempts: Attempts, secret: bytes = CANARY, account: Account = 
         return attempts.pause_s(attempt)
 
 
-async def test_pauses_grow_to_a_quarter_of_an_hour_and_end_with_an_accepted_login() -> None:
+async def test_pauses_after_refused_logins_grow_to_15_minutes_and_end_with_an_accepted_login() -> None:
     """The clock is the test's. The kept digest does not contain the secret."""
     now = 0.0
     attempts = Attempts(lambda: now)
@@ -629,7 +631,7 @@ async def test_pauses_grow_to_a_quarter_of_an_hour_and_end_with_an_accepted_logi
 
 
 @pytest.mark.parametrize("what", OTHER_ACCOUNTS)
-async def test_another_account_has_its_own_series_of_pauses(what: str) -> None:
+async def test_each_account_has_its_own_series_of_pauses_after_refused_logins(what: str) -> None:
     """An example: with another user name, the refused secret is tried at once, and its refusal is the first."""
     attempts = Attempts(lambda: 0.0)
     await refuse(attempts)
@@ -676,7 +678,7 @@ async def test_an_old_secret_stays_refused_after_a_new_one_is_accepted() -> None
     assert await pause_of(attempts, b"the old one") == PAUSE_S
 
 
-async def test_a_refusal_long_after_the_last_one_starts_a_new_series() -> None:
+async def test_a_refused_login_long_after_the_last_one_starts_a_new_series_of_pauses() -> None:
     """A password that is changed once a year does not begin with the longest pause; within the hour the series goes on."""
     now = 0.0
     attempts = Attempts(lambda: now)
@@ -690,7 +692,7 @@ async def test_a_refusal_long_after_the_last_one_starts_a_new_series() -> None:
 
 
 @pytest.mark.abuse_case("LP5")
-async def test_two_bindings_of_one_account_share_a_series_of_pauses() -> None:
+async def test_two_bindings_of_one_account_share_the_pauses_after_refused_logins() -> None:
     """A secret refused with one binding is not tried with the other, unless the user name differs."""
     door = Door([Failed(problem=Problem.REFUSED_CREDENTIAL, message="no")], list(LOGS_IN))
     world = a_world(door)

@@ -88,7 +88,7 @@ def test_one_forbidden_address_in_a_dns_response_refuses_all_its_addresses(
 
 
 @pytest.mark.abuse_case("E14")
-def test_the_checked_address_is_the_dialled_one(lab: Lab) -> None:
+def test_the_address_that_was_checked_is_the_address_that_is_dialled(lab: Lab) -> None:
     """DNS rebinding: a second query would get an internal address, so there is no second query."""
     rebound = lab.ask(URL, zone={NAME: ["1.1.1.1"]}, later=HOME, hosts=HOSTS)
     assert (sorted(rebound.asked), rebound.connections, rebound.reason) == (BOTH, 0, "connect")

@@ -101,7 +101,7 @@ async def test_a_key_placeholder_in_an_undeclared_path_is_refused(world: World, 
         ("/{key}", "/%7Bkey%7D", b"-._~!$&'()*+,;=:@", "/-._~!$&'()*+,;=:@"),
     ],
 )
-def test_characters_that_a_path_segment_can_hold_are_not_encoded(
+def test_characters_of_a_key_that_a_path_segment_can_hold_are_not_encoded(
     template: str, path: str, secret: bytes, sent: str
 ) -> None:
     """The characters are those of RFC 3986 section 3.3, and the slash; a percent sign of the key is encoded."""
@@ -276,7 +276,7 @@ async def test_a_streamed_body_gets_the_key_once_it_is_whole(world: World, tls_u
      ("json:/auth/token", "auth[token]=1"), ("json:/auth/token", "auth.token=1"), ("json:/auth/token", "x=1&Token=2"),
      ("json:/auth/~0token", "~token=1"), ("json:/~1auth/token", "%2Fauth=1"), ("json:/~1auth/token", "%252Fauth[]=1")],
 )  # fmt: skip
-async def test_the_key_s_name_is_refused_in_the_query_too(
+async def test_a_query_parameter_with_the_name_of_the_key_s_body_field_is_refused(
     world: World, tls_upstream: MakeUpstream, place: str, query: str
 ) -> None:
     """Servlets, Rails and PHP merge the parameters of query and body."""
@@ -290,7 +290,7 @@ async def test_the_key_s_name_is_refused_in_the_query_too(
     assert reason_of(error) == "header_credential"
 
 
-def test_a_json_body_carries_only_utf_8_keys() -> None:
+def test_an_api_key_that_is_not_utf_8_is_not_put_into_a_json_body() -> None:
     """Another key is the binding's problem; a form encodes it."""
     with pytest.raises(AileronError, match="UTF-8"):
         _injected(use(body="json:/token"), b"sesame-\xff", body=b"{}")
@@ -353,7 +353,9 @@ def test_any_body_bytes_are_refused_or_get_the_key_exactly_once(body: bytes) -> 
     st.lists(st.tuples(st.text(st.sampled_from("tokenTOKEN[]%.+ é"), max_size=6), st.text(max_size=5)), max_size=4),
     st.binary(min_size=8, max_size=20),
 )
-def test_a_form_with_a_key_has_its_own_fields_and_one_more(fields: list[tuple[str, str]], key: bytes) -> None:
+def test_a_form_with_an_inserted_key_keeps_its_fields_and_has_the_key_last(
+    fields: list[tuple[str, str]], key: bytes
+) -> None:
     """The fields keep their order, and the key is the last."""
     body = urlencode(fields, encoding="utf-8").encode()
     try:
@@ -369,7 +371,7 @@ def test_a_form_with_a_key_has_its_own_fields_and_one_more(fields: list[tuple[st
     ]
 
 
-def test_a_large_body_is_edited_in_a_bounded_time() -> None:
+def test_a_key_is_inserted_into_a_large_body_in_bounded_time() -> None:
     """1 MiB of tiny objects takes processor time; the limit is twenty times what a slow machine needs."""
     body = b'{"x":[' + b",".join([b'{"k":1}'] * 120_000) + b"]}"
     began = time.process_time()
@@ -469,7 +471,9 @@ async def test_a_key_that_another_step_sent_is_masked_too(
     [use(), use(query="key"), use(path="/x/{key}"), use(body="form:token")],
     ids=["header", "query", "path", "form"],
 )
-def test_the_needles_of_a_step_are_among_those_of_its_host(credential: CredentialUse, key: bytes) -> None:
+def test_the_scrubbed_forms_of_a_step_s_secret_are_among_those_of_its_host(
+    credential: CredentialUse, key: bytes
+) -> None:
     """Steps need not compute the forms of a secret anew."""
     try:
         made = _injected(credential, key, "/x/%7Bkey%7D", b"")

@@ -265,7 +265,7 @@ async def test_the_request_after_a_renewal_must_fit_into_the_budget(
     assert len(upstream.requests) == 1
 
 
-async def test_both_requests_use_one_connection_if_the_first_response_was_whole(
+async def test_the_request_after_a_renewal_reuses_the_connection_if_the_refusal_was_whole(
     world: World, tls_upstream: MakeUpstream
 ) -> None:
     """They use two if the service closes the connection after its refusal."""
@@ -298,7 +298,9 @@ async def test_both_requests_use_one_connection_if_the_first_response_was_whole(
 
 
 @pytest.mark.abuse_case("O7")
-async def test_a_second_refusal_is_relayed(world: World, tls_upstream: MakeUpstream) -> None:
+async def test_a_second_refusal_after_the_renewal_of_a_token_is_relayed(
+    world: World, tls_upstream: MakeUpstream
+) -> None:
     """The response is whole, and nothing is renewed for it or for the step's next requests."""
     world.vault.on_refused = renewing_to(world, NEW, NEWER)
 
@@ -325,7 +327,7 @@ async def test_another_step_may_renew_the_token_again(world: World, tls_upstream
     assert world.vault.refused == [OLD, NEW]
 
 
-async def test_a_refusal_is_relayed_if_nothing_was_renewed(world: World, tls_upstream: MakeUpstream) -> None:
+async def test_a_refusal_is_relayed_if_no_token_was_renewed(world: World, tls_upstream: MakeUpstream) -> None:
     """The response arrives with its fields and its whole body, although the exchange has ended by then."""
     big = b"0123456789abcdef" * (HELD_BYTES // 16)
     refusals = {"/": REFUSAL, "/none": answer(status="401 No"), "/big": answer(big, status="401 No")}
@@ -356,7 +358,9 @@ async def test_a_refusal_too_long_to_be_held_is_relayed_without_a_renewal(
 
 
 @pytest.mark.usefixtures("renewing")
-async def test_a_streamed_body_is_not_sent_twice(world: World, tls_upstream: MakeUpstream) -> None:
+async def test_a_request_with_a_streamed_body_is_not_sent_again_after_a_renewal(
+    world: World, tls_upstream: MakeUpstream
+) -> None:
     """The streamed bytes are not kept: the refusal is relayed, and the next request has the new token."""
     with tls_upstream(takes_only(NEW)) as upstream:
         grant, meter = world.grant_for(upstream, credential=use("oauth2")), Meter(Budget())
@@ -369,7 +373,7 @@ async def test_a_streamed_body_is_not_sent_twice(world: World, tls_upstream: Mak
 
 
 @pytest.mark.parametrize("kind", ["api_key", "basic", "none"])
-async def test_refusals_of_other_credentials_are_relayed_at_once(
+async def test_refusals_of_credentials_that_cannot_be_renewed_are_relayed_at_once(
     world: World, tls_upstream: MakeUpstream, kind: str
 ) -> None:
     """A key is not renewed, and neither is the token for a request that was sent without it."""
@@ -433,7 +437,7 @@ async def test_a_renewal_after_a_refusal_ends_at_the_deadline(
 
 
 @pytest.mark.parametrize("how", ["breaks off", "breaks HTTP", "unknown coding"])
-async def test_a_broken_refusal_is_an_error_and_renews_nothing(world: World, how: str) -> None:
+async def test_a_malformed_or_incomplete_refusal_is_an_error_and_renews_no_token(world: World, how: str) -> None:
     """The response was not read completely, so it is unclear what was refused."""
     head = "HTTP/1.1 401 No\r\nContent-Length: 9\r\n"
     said = {
@@ -482,7 +486,9 @@ async def test_concurrent_refused_requests_are_each_sent_once_more(world: World,
 
 
 @pytest.mark.usefixtures("renewing")
-async def test_the_old_and_the_new_token_are_scrubbed(world: World, tls_upstream: MakeUpstream) -> None:
+async def test_both_the_old_and_the_new_token_are_scrubbed_after_a_renewal(
+    world: World, tls_upstream: MakeUpstream
+) -> None:
     """They are scrubbed from later responses without a credential too: a service may have kept either."""
     both = OLD + b" and " + NEW
 
@@ -548,7 +554,9 @@ async def test_a_token_is_renewed_over_http2_as_well(world: World, authority: Au
     assert (upstream.connections, [row[1:] for row in rows(world)[1::2]]) == (1, [(1, 401), (2, 200)])
 
 
-async def test_cancelling_during_the_renewal_leaves_nothing_behind(world: World, tls_upstream: MakeUpstream) -> None:
+async def test_cancelling_during_a_renewal_frees_the_slot_and_sends_no_second_request(
+    world: World, tls_upstream: MakeUpstream
+) -> None:
     """The refusal is recorded, no slot is taken, and no second request is sent."""
     world.vault.secret, begun = OLD, anyio.Event()
 

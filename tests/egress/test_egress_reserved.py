@@ -78,7 +78,9 @@ def test_other_paths_of_the_provider_s_host_pass(path: str) -> None:
 @pytest.mark.parametrize(
     "path", ["/o%2Fauth/tok%65n", "/o/auth/token", "/O%252fauth/token", "/o/auth;v=2/token", "/o/auth;v=3/token/"]
 )
-def test_an_endpoint_declared_in_an_unusual_spelling_is_refused_in_its_plain_one_too(endpoint: str, path: str) -> None:
+def test_a_token_endpoint_declared_in_an_unusual_spelling_is_also_refused_in_plain_spelling(
+    endpoint: str, path: str
+) -> None:
     """A manifest may spell the address in any way, and nobody knows how the server reads it."""
     reserved = ("https://accounts.example" + endpoint,)
 
@@ -86,7 +88,7 @@ def test_an_endpoint_declared_in_an_unusual_spelling_is_refused_in_its_plain_one
     assert not is_reserved(parse_url("https://accounts.example/o/auth/tokens"), reserved)
 
 
-def test_an_endpoint_is_reserved_at_its_own_port_for_every_scheme() -> None:
+def test_a_token_endpoint_is_reserved_at_its_own_port_for_every_scheme() -> None:
     """The device's endpoint has a port of its own; plain http to an endpoint's port counts as the endpoint."""
     assert refused("/device", host="https://accounts.example:8443")
     assert refused("/device", host="http://accounts.example:8443")
@@ -153,7 +155,7 @@ def spelled(draw: st.DrawFn, path: str) -> str:
 @pytest.mark.abuse_case("O5")
 @given(path=spelled(TOKEN))
 @settings(max_examples=500)
-def test_every_spelling_of_an_endpoint_is_refused(path: str) -> None:
+def test_every_spelling_of_a_token_endpoint_is_refused(path: str) -> None:
     """The mixtures cover encodings, widths, cases, separators and tails; `refused` would raise if the URL itself were refused."""
     assert refused(path)
 
@@ -163,14 +165,14 @@ def test_every_spelling_of_an_endpoint_is_refused(path: str) -> None:
     data=st.data(),
 )
 @settings(max_examples=500)
-def test_every_spelling_of_another_path_passes(original: str, data: st.DataObject) -> None:
+def test_every_spelling_of_a_path_other_than_the_token_endpoint_passes(original: str, data: st.DataObject) -> None:
     """This is the control of the test above: the same mixtures, but another path."""
     assert not refused(data.draw(spelled(original)))
 
 
 @given(path=st.text("/%25;.\\cfFeEtoken2u0A?#", max_size=40))
 @settings(max_examples=500)
-def test_the_decision_about_a_path_does_not_depend_on_the_order_of_endpoints(path: str) -> None:
+def test_the_decision_about_a_path_does_not_depend_on_the_order_of_token_endpoints(path: str) -> None:
     """Any path is tried that the URL parser accepts."""
     try:
         url = parse_url("https://accounts.example/" + path)
@@ -180,7 +182,7 @@ def test_the_decision_about_a_path_does_not_depend_on_the_order_of_endpoints(pat
 
 
 @pytest.mark.parametrize("name", ["X-Original-URL", "x_rewrite_url", " X-Override-Url", "X-ORIGINAL-URI"])
-def test_a_field_that_names_another_path_is_refused_at_the_provider(name: str) -> None:
+def test_a_header_field_that_names_another_path_is_refused_at_the_provider(name: str) -> None:
     """Some frameworks route by such a header field; at other hosts it is an ordinary field."""
     with pytest.raises(RefusedError) as caught:
         check_reserved(parse_url("https://accounts.example/"), [(name, TOKEN)], RESERVED)
@@ -190,7 +192,7 @@ def test_a_field_that_names_another_path_is_refused_at_the_provider(name: str) -
     check_reserved(parse_url("https://accounts.example/"), [("X-Original", TOKEN)], RESERVED)
 
 
-def test_an_unparsable_endpoint_refuses_every_request() -> None:
+def test_every_request_is_refused_if_the_token_endpoint_cannot_be_parsed() -> None:
     """The manifest's parser let it pass, so nobody knows which path is reserved."""
     url = parse_url("https://api.example/")
 
@@ -206,7 +208,7 @@ def test_an_unparsable_endpoint_refuses_every_request() -> None:
 @pytest.mark.anyio
 @pytest.mark.parametrize("credential", [None, "oauth2"])
 @pytest.mark.parametrize("method", ["POST", "GET", "OPTIONS"])
-async def test_no_request_reaches_an_endpoint_of_the_provider(
+async def test_no_request_of_a_connector_reaches_a_token_endpoint_of_the_provider(
     world: World, tls_upstream: MakeUpstream, credential: str | None, method: str
 ) -> None:
     """The request causes no lookup and no loan, with the credential or without; the rest of the host is served."""
@@ -229,7 +231,7 @@ async def test_no_request_reaches_an_endpoint_of_the_provider(
 
 
 @pytest.mark.anyio
-async def test_an_endpoint_on_loopback_is_refused_without_tls_too(world: World) -> None:
+async def test_a_token_endpoint_on_loopback_is_refused_without_tls_too(world: World) -> None:
     """Tests start a provider there, without TLS."""
     with Upstream(lambda _seen: answer()) as upstream:
         host = HostPort(HOST, upstream.port)

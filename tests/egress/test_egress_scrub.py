@@ -165,7 +165,7 @@ def test_a_secret_split_at_every_byte_is_masked(name: str) -> None:
             assert scrub([b"<" + form[:at], form[at:] + b">"], needles) == (b"<" + b"*" * len(form) + b">", 1)
 
 
-def test_complete_lines_of_a_stream_are_not_delayed() -> None:
+def test_complete_lines_of_a_stream_are_not_delayed_by_the_scrubber() -> None:
     """Text up to a line end comes out at once; an unfinished line waits for its end or for the end of the stream."""
     scrubber = Scrubber(Needles([b"secret-0123456789"]))
 
@@ -178,7 +178,7 @@ def test_complete_lines_of_a_stream_are_not_delayed() -> None:
     assert scrubber.hits == 1
 
 
-def test_the_scrubber_holds_back_no_more_bytes_than_the_reach_of_its_secrets() -> None:
+def test_the_scrubber_holds_back_no_more_bytes_than_a_form_of_its_secrets_can_have() -> None:
     """The reach is an upper bound for the length of a secret's forms. A body without line ends is released too."""
     needles = Needles([b"secret-0123456789"])
 
@@ -192,7 +192,7 @@ def test_the_scrubber_holds_back_no_more_bytes_than_the_reach_of_its_secrets() -
 @pytest.mark.parametrize(
     "text", [b"x", b"x" * 6 + b"\n", b"A" * 63 + b"\n", b"=\n"], ids=["one line", "lines", "wrapped", "="]
 )
-def test_the_scrubber_s_work_depends_on_the_bytes_and_not_on_their_pieces(
+def test_the_scrubber_s_work_depends_on_the_bytes_and_not_on_how_they_are_split(
     monkeypatch: pytest.MonkeyPatch, size: int, text: bytes
 ) -> None:
     """Fed byte by byte, no byte is searched more than about six times, for any length of the secret and any lines."""
@@ -237,7 +237,9 @@ _FEW_BYTES = st.lists(st.text("ab", min_size=8, max_size=9).map(str.encode), min
 @pytest.mark.abuse_case("E28")
 @given(st.data(), st.one_of(_SECRETS, _FEW_BYTES))
 @settings(deadline=None)
-def test_any_split_of_the_input_gives_the_output_of_the_reference(data: st.DataObject, secrets: list[bytes]) -> None:
+def test_any_split_of_the_input_gives_the_output_of_a_naive_reference_scrubber(
+    data: st.DataObject, secrets: list[bytes]
+) -> None:
     """Exactly the occurrences become stars, overlapping ones included; the split changes neither output nor count."""
     needles = Needles(secrets)
     if data.draw(st.booleans()):
@@ -288,7 +290,7 @@ def test_any_split_of_the_input_gives_the_output_of_the_reference(data: st.DataO
 @example(b"", b"")
 @example(CANARY[:-1], CANARY[1:])
 @settings(deadline=None, max_examples=20)
-def test_no_needle_survives_in_any_surroundings(before: bytes, after: bytes) -> None:
+def test_no_form_of_a_secret_remains_in_the_output_whatever_surrounds_it(before: bytes, after: bytes) -> None:
     """The surrounding bytes make no difference: the output has no form of the secret, and keeps its length."""
     needles = Needles([CANARY])
     for form in needles.all:
@@ -297,7 +299,7 @@ def test_no_needle_survives_in_any_surroundings(before: bytes, after: bytes) -> 
         assert len(body) == len(before) + len(form) + len(after)
 
 
-def test_the_repr_of_needles_does_not_contain_the_secret() -> None:
+def test_the_repr_of_the_scrubber_s_needles_does_not_contain_the_secret() -> None:
     """A traceback that prints local variables does not show it either."""
     needles = Needles([CANARY])
 
@@ -313,7 +315,7 @@ def test_a_secret_too_short_to_scrub_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("bound", [0, 1, 3, 30], ids=["none", "one", "some", "many"])
-def test_a_signature_of_one_request_is_found_beside_the_other_secrets(bound: int) -> None:
+def test_the_scrubber_finds_the_signature_of_a_request_beside_the_host_s_other_secrets(bound: int) -> None:
     """Each form of the signature is found at any split. The shared needles do not change."""
     others = [f"another-secret-{number:02}-of-this-host".encode() for number in range(bound)]
     signature = hashlib.sha256(b"a request").hexdigest().encode()
@@ -341,7 +343,7 @@ def test_a_signature_of_one_request_is_found_beside_the_other_secrets(bound: int
 
 
 @pytest.mark.parametrize("sent", [b"another-secret-of-this-host", b"short"], ids=["a secret already", "too short"])
-def test_a_request_value_that_is_known_or_too_short_adds_no_needle(sent: bytes) -> None:
+def test_a_secret_of_one_request_that_is_known_or_too_short_adds_nothing_to_search_for(sent: bytes) -> None:
     """A known secret is still masked. A value of a few letters would be masked where it occurs by chance."""
     needles = Needles([b"another-secret-of-this-host"])
 
@@ -352,7 +354,7 @@ def test_a_request_value_that_is_known_or_too_short_adds_no_needle(sent: bytes) 
 
 
 @pytest.mark.parametrize("encoding", ["percent, where needed", "json, where needed", "html", "base64url"])
-def test_a_signature_in_base64_is_found_where_its_other_characters_are_escaped(encoding: str) -> None:
+def test_a_base64_signature_is_masked_where_its_plus_slash_and_equals_signs_are_escaped(encoding: str) -> None:
     """Each form of a secret counts: a URL or a page that shows the signature again escapes `+`, `/` and `=`."""
     signature = b"napcf88voDKymaHYPcHZ6R4IDVWOv/+imOhbWMR38WM="
     needles = Needles([b"another-secret-of-this-host"]).and_once([signature])

@@ -228,7 +228,7 @@ def test_each_published_encoding_has_an_encoder_here() -> None:
 
 @pytest.mark.abuse_case("E28")
 @given(SECRETS, AROUND, AROUND, st.sampled_from(FORMS), st.lists(st.integers(0, 400), max_size=6))
-def test_any_secret_is_masked_in_any_form_anywhere(
+def test_any_secret_in_any_published_encoding_is_masked_wherever_it_stands(
     secret: str, before: bytes, after: bytes, how: tuple[str, str], places: list[int]
 ) -> None:
     """The output has as many stars as the form had bytes, for any surroundings and any cuts."""
@@ -260,7 +260,7 @@ def test_an_encoded_secret_is_masked_however_it_is_split(name: str, secret: str)
 
 
 @given(SECRETS, st.binary(max_size=9), st.binary(max_size=9), st.booleans())
-def test_base64_of_a_longer_text_is_masked_as_far_as_possible(
+def test_a_secret_inside_longer_base64_is_masked_except_up_to_two_characters_at_each_end(
     secret: str, before: bytes, after: bytes, url: bool
 ) -> None:
     """Up to two characters at either end stay, because they depend on neighbouring bytes too."""
@@ -300,13 +300,13 @@ def test_base64_of_a_longer_text_is_masked_as_far_as_possible(
         "rows of numbers without commas", "rows of hex under 32 digits",
     ],
 )  # fmt: skip
-def test_a_form_that_the_page_lists_as_not_found_is_not_found(unfound: Callable[[bytes], bytes]) -> None:
+def test_an_encoding_that_is_documented_as_not_masked_is_not_masked(unfound: Callable[[bytes], bytes]) -> None:
     """An upstream that helps the connector can always give a secret away; the list is against those that only reflect."""
     form = unfound(CANARY)
     assert scrub([form], Needles([CANARY])) == (form, 0)
 
 
-def test_only_ascii_letters_are_matched_in_both_cases() -> None:
+def test_only_the_ascii_letters_of_a_secret_are_matched_in_both_cases() -> None:
     """The reference page documents this limit."""
     secret = "p\u00e4ssw\u00f6rd-\u00c4\u00d6".encode()
     assert scrub([secret], Needles([secret])) == (b"*" * len(secret), 1)
@@ -360,7 +360,7 @@ def _wrapped(text: bytes, width: int, end: bytes) -> bytes:
 
 @pytest.mark.abuse_case("E40")
 @pytest.mark.parametrize("how", LOOSE)
-def test_case_separators_and_wrapping_make_no_difference(how: str) -> None:
+def test_case_separators_and_line_wrapping_of_an_encoded_secret_make_no_difference(how: str) -> None:
     """All letters and digits of the form are masked at every split; the surrounding text stays."""
     needles, form = Needles([TOKEN]), LOOSE[how](TOKEN)
     whole = b"before " + form + b"\nafter"
@@ -380,7 +380,7 @@ def _letters(text: bytes) -> bytes:
     return re.sub(rb"\\[rn]|[^A-Za-z0-9*]", b"", text)
 
 
-def test_the_same_encodings_of_another_text_are_left_alone() -> None:
+def test_the_same_encodings_of_a_text_other_than_the_secret_are_not_masked() -> None:
     """This is the control of the test above: another text of the same length in the same encodings gets no star."""
     needles = Needles([TOKEN])
     for how, encode in LOOSE.items():
@@ -413,7 +413,9 @@ PLACES = ("body", "chunks", "a field", "Location", "Set-Cookie", "the name of a 
 @pytest.mark.abuse_case("E27")
 @pytest.mark.anyio
 @pytest.mark.parametrize("place", PLACES)
-async def test_no_form_of_the_secret_comes_through_in_any_place(world: World, place: str) -> None:
+async def test_no_encoding_of_the_secret_reaches_the_connector_in_any_part_of_a_response(
+    world: World, place: str
+) -> None:
     """Each form of each encoder is reflected wherever a server has room for it; the response itself arrives."""
     world.vault.secret = KEY.encode()
     forms = [(name, kind, encoded(name, kind, KEY)) for name, kind in FORMS]

@@ -204,7 +204,7 @@ PARTS = (
 
 
 @pytest.mark.abuse_case("E38")
-async def test_range_fields_are_dropped_where_a_secret_could_be_cut(
+async def test_range_fields_are_dropped_for_a_host_with_a_bound_secret(
     world: World, bound: Callable[[Upstream], Grant]
 ) -> None:
     """Each way to ask for a part is dropped, and other fields are not; without a bound secret all are sent."""
@@ -236,7 +236,7 @@ PARTIAL = {
 
 @pytest.mark.abuse_case("E38")
 @pytest.mark.parametrize("how", PARTIAL)
-async def test_a_partial_response_is_an_error_where_a_secret_could_be_cut(
+async def test_a_partial_response_is_an_error_from_a_host_with_a_bound_secret(
     world: World, bound: Callable[[Upstream], Grant], how: str
 ) -> None:
     """The part was not requested, or requested in the service's own way. Without a bound secret it arrives."""
@@ -252,7 +252,7 @@ async def test_a_partial_response_is_an_error_where_a_secret_could_be_cut(
 
 
 @pytest.mark.abuse_case("E38")
-async def test_a_partial_response_is_an_error_where_a_bound_secret_is_unknown(world: World) -> None:
+async def test_a_partial_response_is_an_error_from_a_host_whose_bound_secret_is_unknown(world: World) -> None:
     """The vault was replaced by another: there is nothing to search for, and only whole responses arrive."""
     with Upstream(lambda _seen: PARTIAL["206"]) as upstream, Upstream(stored) as other:
         world.vault.bound = {HostPort(HOST, each.port): Needles(()) for each in (upstream, other)}
@@ -331,7 +331,7 @@ def test_an_unlabelled_compressed_body_is_searched_for_secrets(how: str, size: i
             assert KEY in opened(out)  # the control
 
 
-def test_a_secret_at_the_border_of_a_piece_is_found() -> None:
+def test_a_secret_at_the_border_of_a_decompressed_piece_is_found() -> None:
     """zlib takes its last input before its last output, which is the end of a secret in a body that is cut."""
     end, tried = KEY[8:], 0
     for over in range(1, len(end)):
@@ -372,7 +372,7 @@ def test_an_uncompressed_body_comes_out_at_once(body: bytes, size: int) -> None:
 
 @pytest.mark.abuse_case("E39")
 @pytest.mark.parametrize("size", [1, 1000])
-def test_raw_deflate_passes_as_it_is(size: int) -> None:
+def test_an_unlabelled_raw_deflate_body_passes_unchanged(size: int) -> None:
     """Raw deflate has no mark of its own, and no service is known that sends it unlabelled. The control has a header."""
     packed, body = raw_deflate(FILLER[:3000] + KEY), Unlabelled(Needles([KEY]))
     pieces = [packed[at : at + size] for at in range(0, len(packed), size)]
@@ -384,7 +384,7 @@ def test_raw_deflate_passes_as_it_is(size: int) -> None:
             b"".join([feed(body, pack(FILLER[:3000] + KEY)), *body.finish()])
 
 
-def test_the_output_up_to_an_error_is_searched() -> None:
+def test_the_decompressed_output_up_to_an_error_is_searched_for_secrets() -> None:
     """zlib returns nothing from a call that fails, but a reader that goes byte by byte has all that came before. Here the output
     becomes a full piece within the secret, and the error follows at once.
     """
@@ -411,7 +411,7 @@ def test_the_output_up_to_an_error_is_searched() -> None:
     st.lists(st.integers(1, 12), max_size=12),
 )
 @example(zlib.compress, b"Authorization: Bearer ", b"", [1, 1, 1, 1])
-def test_the_secret_of_a_compressed_body_does_not_come_out_at_any_cut(
+def test_a_secret_in_a_compressed_body_never_comes_out_however_the_body_is_split(
     pack: Callable[[bytes], bytes], before: bytes, after: bytes, sizes: list[int]
 ) -> None:
     """The header may come in two pieces, and may look like text. In the control another secret is bound."""
@@ -434,7 +434,7 @@ def test_the_secret_of_a_compressed_body_does_not_come_out_at_any_cut(
 @example("x", 1)
 @example('{"a":1}', 2)
 @example("h\u00fc", 9)
-def test_the_first_short_event_of_a_stream_is_passed_on_at_once(text: str, size: int) -> None:
+def test_a_short_first_event_of_an_event_stream_is_passed_on_at_once(text: str, size: int) -> None:
     """The format of the body may be still unknown. Each piece comes out when it is fed."""
     event, body = text.encode() + b"\n\n", Unlabelled(Needles([KEY]))
     assume(event[0] & 0x8F != 8 or int.from_bytes(event[:2], "big") % 31)  # `x^`: this is how zlib begins
@@ -443,7 +443,7 @@ def test_the_first_short_event_of_a_stream_is_passed_on_at_once(text: str, size:
 
 
 @pytest.mark.abuse_case("E43")
-def test_a_file_of_very_many_tiny_members_is_refused() -> None:
+def test_a_compressed_body_of_very_many_tiny_members_is_refused() -> None:
     """A tiny member costs as much as hundreds of other bytes. Real members, and a thousand tiny ones, pass and are searched."""
     tiny, small = gzip.compress(b"a"), gzip.compress(FILLER[: 2 * MEMBER_BYTES])
     assert len(small) > MEMBER_BYTES > len(tiny)
@@ -458,7 +458,7 @@ def test_a_file_of_very_many_tiny_members_is_refused() -> None:
             list(body.finish())
 
 
-def test_nothing_is_held_or_refused_while_no_secret_is_bound() -> None:
+def test_no_part_of_a_body_is_held_back_or_refused_while_no_secret_is_bound() -> None:
     """Archives, bombs and odd beginnings pass byte for byte at once."""
     for whole in (
         gzip.compress(FILLER),
@@ -509,7 +509,9 @@ def test_a_compressed_body_that_can_no_longer_be_searched_is_refused_once_a_secr
             assert feed(body, whole[-100:]) == whole[-100:]
 
 
-async def test_a_compressed_secret_makes_the_request_fail(world: World, bound: Callable[[Upstream], Grant]) -> None:
+async def test_a_response_with_a_secret_in_its_compressed_body_makes_the_request_fail(
+    world: World, bound: Callable[[Upstream], Grant]
+) -> None:
     """This goes through the engine; an archive without a secret arrives."""
     with Upstream(lambda seen: answer(gzip.compress(KEY if seen.target == "/x" else b"an archive"))) as upstream:
         grant = bound(upstream)
@@ -522,7 +524,7 @@ async def test_a_compressed_secret_makes_the_request_fail(world: World, bound: C
 
 
 @pytest.mark.abuse_case("E39")
-def test_a_stream_that_decodes_to_nothing_is_not_held_for_ever() -> None:
+def test_a_compressed_body_that_decodes_to_nothing_is_not_held_back_for_ever() -> None:
     """Empty compressed blocks follow the first bytes of what could be a secret; a bomb is refused here too."""
     packer = zlib.compressobj()
     begin = packer.compress(b"\x80" + KEY[:20]) + packer.flush(zlib.Z_SYNC_FLUSH)

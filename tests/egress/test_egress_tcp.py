@@ -52,7 +52,7 @@ async def refused(world: World, *arguments: Any, **options: Any) -> AileronError
     return caught.value
 
 
-async def test_a_stream_is_looked_up_once_and_recorded_before_and_after(
+async def test_a_stream_causes_one_dns_lookup_and_is_recorded_at_its_start_and_end(
     world: World, tls_upstream: MakeUpstream
 ) -> None:
     """The positive control of this file: TLS verified, bytes in both directions, one lookup, two rows."""

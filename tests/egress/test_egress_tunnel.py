@@ -200,7 +200,7 @@ def in_a_thread(work: Callable[[], None]) -> Iterator[None]:
     assert not thread.is_alive()
 
 
-def test_closing_one_direction_leaves_the_other_open(authority: Authority) -> None:
+def test_closing_one_direction_of_a_tunnel_leaves_the_other_open(authority: Authority) -> None:
     """The host sees the end of the client's bytes, and answers afterwards."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
@@ -320,7 +320,7 @@ def test_a_connect_request_that_breaks_a_rule_is_refused(
         assert control.status == 200
 
 
-def test_a_refusal_says_how_to_allow_the_host(proxy: Proxy, authority: Authority) -> None:
+def test_the_refusal_of_a_tunnel_says_how_to_allow_the_host(proxy: Proxy, authority: Authority) -> None:
     """Clients differ in what they show of it: curl shows the status and, with -v, the field and the phrase."""
     got = curl(proxy, authority, "https://evil.example.net/", "-v")
     assert got.returncode == 56
@@ -354,7 +354,7 @@ def test_python_s_http_client_gets_through_and_shows_the_reason(
     assert "--allow-host other.example.test" in said(OTHER)
 
 
-def test_a_name_that_does_not_resolve_is_a_bad_gateway(proxy: Proxy, upstream: Upstream) -> None:
+def test_a_tunnel_to_a_name_that_does_not_resolve_gets_502(proxy: Proxy, upstream: Upstream) -> None:
     """The reason is that of egress, network_error."""
     del proxy.resolver[HOST]
     with proxy.connect(f"{HOST}:{upstream.port}") as (_, answered):
@@ -408,7 +408,9 @@ def test_the_daemon_s_own_port_is_never_dialled(upstream: Upstream) -> None:
 
 
 @pytest.mark.abuse_case("CO4")
-def test_the_address_of_the_only_lookup_is_dialled(proxy: Proxy, upstream: Upstream, authority: Authority) -> None:
+def test_a_tunnel_connects_to_the_address_of_its_only_dns_lookup(
+    proxy: Proxy, upstream: Upstream, authority: Authority
+) -> None:
     """DNS rebinding: a second lookup would return another address. A forbidden first address is refused."""
     proxy.answers[HOST] = [["127.0.0.1"], ["127.0.0.2"]]
     assert curl(proxy, authority, f"https://{HOST}:{upstream.port}/").returncode == 0
@@ -685,7 +687,7 @@ def test_the_question_for_a_client_that_has_gone_is_withdrawn(asking: tuple[Aski
         assert client.recv(1) == b""
 
 
-def test_the_wait_for_a_decision_is_bounded(
+def test_a_client_s_wait_for_a_person_s_decision_is_bounded(
     asking: tuple[Asking, Proxy], upstream: Upstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A client without a decision gets 504."""

@@ -67,7 +67,7 @@ def test_any_bytes_are_parsed_as_a_connect_head_or_refused(data: bytes) -> None:
         assert found is None or 0 < found.port < 65536
 
 
-def test_the_end_of_a_head_is_found_when_it_arrives_byte_by_byte() -> None:
+def test_the_end_of_a_connect_head_is_found_when_it_arrives_byte_by_byte() -> None:
     """The four bytes of the end arrive one at a time."""
     assert read_head([bytes((byte,)) for byte in HEAD])[0] == HostPort(NAME, 443)
 
@@ -99,7 +99,7 @@ def test_the_end_of_a_head_is_found_when_it_arrives_byte_by_byte() -> None:
         (b"CONNECT a[::1]:443 HTTP/1.1\r\n\r\n", Reason.URL_HOST),
     ],
 )
-def test_a_head_that_two_parsers_could_read_differently_is_refused(head: bytes, reason: Reason) -> None:
+def test_a_connect_head_that_two_parsers_could_read_differently_is_refused(head: bytes, reason: Reason) -> None:
     """The refusal comes as soon as possible: before the end of the head if its first bytes are wrong."""
     with pytest.raises(RefusedError) as caught:
         read_head([head])
@@ -107,7 +107,7 @@ def test_a_head_that_two_parsers_could_read_differently_is_refused(head: bytes, 
     assert "URL" not in str(caught.value), "what stands behind CONNECT is called its target"
 
 
-def test_a_head_of_the_maximum_length_is_parsed() -> None:
+def test_a_connect_head_of_the_maximum_length_is_parsed() -> None:
     """A head that is too long is one of the cases of the test above."""
     head = b"CONNECT a.test:443 HTTP/1.1\r\nA: "
     assert read_head([head + b"b" * (HEAD_BYTES - len(head)) + b"\r\n\r\n"])[0] == HostPort("a.test", 443)
@@ -342,7 +342,7 @@ def test_another_name_in_a_second_client_hello_is_found_at_any_split(at: list[in
 
 
 @given(st.lists(st.integers(0, 700), max_size=6), st.lists(st.integers(0, 100), max_size=3))
-def test_after_a_second_hello_with_the_same_name_anything_passes(at: list[int], cuts: list[int]) -> None:
+def test_after_a_second_client_hello_with_the_same_name_any_bytes_pass(at: list[int], cuts: list[int]) -> None:
     """The rest is the two peers' own business after the requested second hello."""
     watch = HelloWatch(NAME)
     for piece in cut(ASKS_AGAIN, cuts):
@@ -354,7 +354,7 @@ def test_after_a_second_hello_with_the_same_name_anything_passes(at: list[int], 
 
 
 @given(st.lists(st.integers(0, 100), max_size=3))
-def test_after_the_server_s_hello_anything_passes(cuts: list[int]) -> None:
+def test_after_the_server_hello_any_bytes_pass(cuts: list[int]) -> None:
     """The next handshake messages of TLS 1.2 are in clear text; before the server's hello they are refused."""
     with pytest.raises(RefusedError) as caught:
         HelloWatch(NAME).from_client(ANY_RECORD)
@@ -376,7 +376,7 @@ def test_any_bytes_after_the_client_hello_pass_or_are_refused(said: list[tuple[b
 
 
 @pytest.mark.parametrize("said", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x15\x03\x03\x00\x02\x02\x28" * 3000])
-def test_a_server_that_never_sends_a_hello_is_not_watched_for_ever(said: bytes) -> None:
+def test_a_server_that_never_sends_a_server_hello_is_not_watched_for_ever(said: bytes) -> None:
     """The server speaks no TLS, or sends only alerts."""
     watch = HelloWatch(NAME)
     watch.from_host(said[:5])

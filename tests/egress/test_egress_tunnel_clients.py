@@ -77,7 +77,7 @@ def run(proxy: Proxy, authority: Authority, folder: Path, command: Sequence[str]
     )
 
 
-def test_git_clones_over_https(
+def test_git_clones_over_https_through_a_tunnel(
     proxy: Proxy, upstream: Upstream, authority: Authority, files: Files, tmp_path: Path
 ) -> None:
     """The repository has one file; for an unlisted host name git shows the status of the proxy's response."""
@@ -102,7 +102,7 @@ def test_git_clones_over_https(
     assert "response 403" in refused.stderr
 
 
-def test_pip_downloads_a_wheel(
+def test_pip_downloads_a_wheel_through_a_tunnel(
     proxy: Proxy, upstream: Upstream, authority: Authority, files: Files, tmp_path: Path
 ) -> None:
     """The wheel comes from an index; for an unlisted host name pip shows the whole reason when it retries."""
@@ -130,7 +130,7 @@ def test_pip_downloads_a_wheel(
     assert f"ask the person to start it with --allow-host {OTHER}" in refused.stdout + refused.stderr
 
 
-def test_npm_reads_its_registry(
+def test_npm_reads_its_registry_through_a_tunnel(
     proxy: Proxy, upstream: Upstream, authority: Authority, files: Files, tmp_path: Path
 ) -> None:
     """`npm view` shows the version of a package; for an unlisted host name npm shows the proxy's status."""
@@ -154,7 +154,7 @@ def test_npm_reads_its_registry(
     assert "403" in refused.stderr
 
 
-def test_node_s_own_http_client_tunnels(
+def test_node_s_own_http_client_reaches_a_listed_host_through_a_tunnel(
     proxy: Proxy, upstream: Upstream, authority: Authority, files: Files, tmp_path: Path
 ) -> None:
     """The program uses `http.request` with CONNECT and TLS in that socket, as proxy agents do. A header field has the reason."""

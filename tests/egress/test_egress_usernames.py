@@ -76,7 +76,7 @@ IN_NO_REQUEST: Final = "login"
 """The kind whose user name is in no request: its protocols send UTF-8 (aileron/logins)."""
 
 
-def test_every_kind_that_has_a_user_name_is_here() -> None:
+def test_every_kind_of_credential_with_a_user_name_is_tested_in_this_file() -> None:
     """A kind that sends the user name as it is must refuse, when it is bound, what cannot be sent."""
     assert {*SENT, NOT_BOUND, IN_NO_REQUEST} == set(filter(has_username, CREDENTIAL_KINDS))
 

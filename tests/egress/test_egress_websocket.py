@@ -150,7 +150,7 @@ async def broken(world: World, url: str, grant: Grant, *messages: str) -> Ailero
     return caught.value
 
 
-async def test_messages_go_both_ways_and_are_recorded(service: Service) -> None:
+async def test_websocket_messages_go_both_ways_and_are_recorded(service: Service) -> None:
     """The positive control of this file: TLS verified, text and binary, one lookup, two rows, sizes of all frames."""
     world = service.world
     async with opened(
@@ -178,7 +178,7 @@ async def test_messages_go_both_ways_and_are_recorded(service: Service) -> None:
     assert report.bytes_down == (2 + 7) + (2 + 2) + 2 + (2 + 8)
 
 
-async def test_a_message_in_parts_is_one_message(service: Service) -> None:
+async def test_a_websocket_message_sent_in_parts_is_one_message(service: Service) -> None:
     """A part may end inside a character; an incoming message is given out in parts."""
     async with opened(service.world, service.url("large"), service.grant()) as talk:
         assert await talk.receive() == bytes(LARGE_BYTES)
@@ -252,7 +252,7 @@ async def test_a_token_is_sent_in_the_first_message(service: Service, form: str)
         assert await talk.receive() == Closed(4401, "who are you?")
 
 
-async def test_a_credential_for_the_first_message_is_refused_in_a_request(service: Service) -> None:
+async def test_a_credential_for_the_first_websocket_message_is_refused_in_an_http_request(service: Service) -> None:
     """A request has no place for it."""
     grant = service.grant(credential=use(first_message="AUTH {key}"))
     url = service.url("echo").replace("wss", "https")
@@ -472,7 +472,7 @@ async def test_a_connection_lost_without_a_close_frame_is_a_network_error(servic
     assert error.failure.failure_class is FailureClass.NETWORK_ERROR
 
 
-async def test_text_that_is_not_utf_8_is_not_sent(service: Service) -> None:
+async def test_a_websocket_text_message_that_is_not_utf_8_is_not_sent(service: Service) -> None:
     """A connector that is not in Python can send any bytes."""
     async with opened(service.world, service.url("echo"), service.grant()) as talk:
         with pytest.raises(AileronError, match="not UTF-8"):
@@ -480,7 +480,7 @@ async def test_text_that_is_not_utf_8_is_not_sent(service: Service) -> None:
 
 
 @pytest.mark.parametrize("status", ["403 Forbidden", "302 Found"], ids=["forbidden", "redirect"])
-async def test_a_small_refusal_of_the_handshake_is_relayed(
+async def test_a_refused_handshake_is_relayed_if_the_response_body_is_small(
     world: World, tls_upstream: MakeUpstream, status: str
 ) -> None:
     """Status and body are relayed and scrubbed, as for a request; a body above 64 KiB is an error."""

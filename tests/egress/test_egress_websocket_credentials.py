@@ -37,7 +37,7 @@ def greets(seen: Seen) -> Iterable[bytes]:
     return [upgraded(seen) + frame(TEXT, b"hello " + seen.target.encode()) + frame(CLOSING), CLOSE]
 
 
-async def test_a_client_certificate_is_used_for_the_connection(
+async def test_a_client_certificate_is_used_for_a_websocket_connection(
     world: World, authority: Authority, tmp_path: Path
 ) -> None:
     """Only HTTP/1.1 is offered; without a certificate, or with one of another authority, the server refuses."""
@@ -94,7 +94,9 @@ async def test_a_key_in_the_path_is_sent_masked_and_not_recorded(world: World, t
     assert [getattr(row, "path", None) for row in world.journal.rows] == ["/bot{key}/x", None]
 
 
-async def test_the_signature_of_a_handshake_covers_what_is_sent(world: World, tls_upstream: MakeUpstream) -> None:
+async def test_the_signature_of_a_websocket_handshake_covers_what_is_sent(
+    world: World, tls_upstream: MakeUpstream
+) -> None:
     """The handshake is signed as a GET of the same path."""
     template = HmacTemplate(algorithm="sha256", message="{method} {target}", headers=(("X-Signature", "{signature}"),))
     with tls_upstream(greets) as upstream:
@@ -106,7 +108,7 @@ async def test_the_signature_of_a_handshake_covers_what_is_sent(world: World, tl
         assert upstream.requests[0].values("X-Signature") == [expected]
 
 
-async def test_masking_a_signature_does_not_recompute_all_needles(
+async def test_masking_a_handshake_signature_does_not_recompute_the_needles_of_the_host_s_secrets(
     world: World, tls_upstream: MakeUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A hundred secrets are bound for the host; recomputing their needles would block the event loop for each handshake."""
@@ -217,7 +219,9 @@ async def test_a_refused_aws_signature_of_a_handshake_is_reported_with_its_cause
             assert b"".join([piece async for piece in response]) == b"no such stage"
 
 
-async def test_digest_is_refused_for_a_handshake(world: World, tls_upstream: MakeUpstream) -> None:
+async def test_a_digest_credential_is_refused_for_a_websocket_handshake(
+    world: World, tls_upstream: MakeUpstream
+) -> None:
     """The handshake would have to be sent twice; nothing is lent for it."""
     with tls_upstream(greets) as upstream:
         grant = world.grant_for(upstream, credential=use("digest"))

@@ -64,7 +64,9 @@ def says(*frames: bytes) -> Callable[[Seen], Iterable[bytes]]:
     return lambda seen: [upgraded(seen) + b"".join(frames), CLOSE]
 
 
-async def test_frames_that_arrive_with_the_handshake_are_read(world: World, tls_upstream: MakeUpstream) -> None:
+async def test_websocket_frames_that_arrive_with_the_handshake_are_read(
+    world: World, tls_upstream: MakeUpstream
+) -> None:
     """Positive control: a message and a close frame arrive in one packet with the response head."""
     with tls_upstream(says(frame(TEXT, b"hello"), frame(CLOSING, struct.pack("!H", 1000) + b"bye"))) as upstream:
         url, grant = f"wss://{HOST}:{upstream.port}/", world.grant_for(upstream)
@@ -153,7 +155,7 @@ async def test_a_service_that_breaks_the_protocol_is_disconnected(
 
 @pytest.mark.abuse_case("X5")
 @pytest.mark.parametrize("flood", [endless, lambda: iter(lambda: frame(PING) * 1000, b"")], ids=["fragments", "pings"])
-async def test_empty_frames_count_against_the_byte_budget(
+async def test_empty_websocket_frames_count_against_the_byte_budget(
     world: World, tls_upstream: MakeUpstream, flood: Callable[[], Iterator[bytes]]
 ) -> None:
     """A flood of them would otherwise never end."""
@@ -211,7 +213,9 @@ async def test_a_service_that_does_not_answer_a_ping_is_disconnected(
     assert "did not answer a ping" in str(error)
 
 
-async def test_incoming_frames_are_read_while_a_large_message_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_incoming_websocket_frames_are_read_while_a_large_message_is_sent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The service reads nothing until its own message is read. One ping and one pong are owed, and follow the large message."""
     monkeypatch.setattr("aileron.egress.websocket_messages.PING_EVERY_S", 0.0)
     monkeypatch.setattr("aileron.egress.websocket_messages.PONG_WITHIN_S", 0.0)  # from when the ping is written
@@ -300,7 +304,7 @@ def portal() -> Iterator[BlockingPortal]:
 
 
 @given(data=st.lists(frames | st.binary(max_size=20), max_size=8).map(b"".join), was_closed=st.booleans())
-def test_any_bytes_of_a_service_give_messages_or_a_network_error(
+def test_any_bytes_of_a_service_give_websocket_messages_or_a_network_error(
     portal: BlockingPortal, data: bytes, was_closed: bool
 ) -> None:
     """The error has printable words only, and no secret comes out, even after this side has closed."""

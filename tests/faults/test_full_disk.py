@@ -87,7 +87,9 @@ def test_a_run_on_a_full_disk_is_refused_before_its_effect(on_small_disk: Callab
     assert seen["verified"]
 
 
-def test_an_outcome_that_cannot_be_recorded_is_unknown(on_small_disk: Callable[[str], dict[str, Any]]) -> None:
+def test_an_outcome_that_cannot_be_recorded_is_reported_as_unknown(
+    on_small_disk: Callable[[str], dict[str, Any]],
+) -> None:
     """The disk fills up at the moment of the effect: the response is an error, and no request is repeated."""
     seen = on_small_disk("during")
 
@@ -102,7 +104,7 @@ def test_an_outcome_that_cannot_be_recorded_is_unknown(on_small_disk: Callable[[
     assert seen["verified"]
 
 
-def test_an_unrecorded_outcome_is_recorded_as_soon_as_there_is_room(
+def test_an_unrecorded_outcome_is_recorded_as_soon_as_the_disk_has_space(
     on_small_disk: Callable[[str], dict[str, Any]],
 ) -> None:
     """The daemon that ran it continues, and records it once there is space; until then the run counts as running."""

@@ -136,7 +136,7 @@ def approver_ask(home: DaemonHome, approver: Approver, approval_id: str) -> None
 
 
 @pytest.mark.parametrize("replaces", [False, True])
-def test_an_approver_named_just_before_a_kill_is_recorded_later(replaces: bool) -> None:
+def test_an_approver_named_just_before_a_kill_is_recorded_when_the_vault_is_opened(replaces: bool) -> None:
     """The daemon dies between writing the vault and the ledger: opening the vault completes the ledger."""
     first, second = Approver(), Approver()
     with daemon_home() as home:

@@ -84,7 +84,7 @@ def world() -> Iterator[World]:
         yield World(home, upstream, Command(home.path))
 
 
-def test_repeating_a_command_does_not_repeat_its_interrupted_run(world: World) -> None:
+def test_repeating_an_interrupted_command_does_not_repeat_its_run(world: World) -> None:
     """The command exits with 8 and says how to look. The same request is refused until it names the unknown run."""
     world.ready()
     with world.aileron.start("run", "effect") as process:
@@ -139,7 +139,7 @@ def test_an_interrupted_command_names_the_run_it_waited_for(world: World) -> Non
     assert world.home.must("GET", f"/v1/runs/{lost}")["status"] == "unknown"
 
 
-def test_an_approval_whose_run_was_interrupted_says_where_to_look(world: World) -> None:
+def test_approving_a_run_that_is_then_interrupted_says_where_to_look(world: World) -> None:
     """The command that approved exits with 8, and the question says that the outcome is unknown."""
     world.home.unlock()
     question = world.home.asked("asked-first")

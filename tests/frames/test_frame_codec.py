@@ -146,7 +146,7 @@ def _survives(data: bytes) -> None:
 
 @settings(deadline=None)
 @given(from_jail, st.randoms(use_true_random=False))
-def test_key_order_and_integer_width_have_no_meaning(message: Message, random: Any) -> None:
+def test_key_order_and_integer_width_in_a_frame_header_have_no_meaning(message: Message, random: Any) -> None:
     """A header written by another library, in another order and with wide integers, means the same."""
     canonical = spelled(message)[8:]
     other = _respelled(msgspec.msgpack.decode(canonical), random)
@@ -223,7 +223,7 @@ def test_a_body_that_is_too_long_is_refused_after_its_header(
         assert type(caught.value) is kind
 
 
-def test_the_largest_header_and_body_pass() -> None:
+def test_a_frame_with_the_largest_header_and_body_passes() -> None:
     """Both have exactly the maximum size."""
     empty = len(encode(Log(level="info", message="x" * 65000))[0]) - 8 - 65000
     message = Log(level="info", message="x" * (MAX_HEADER_BYTES - empty))
@@ -411,7 +411,7 @@ def test_a_message_of_the_other_direction_is_unknown() -> None:
     "message",
     [Log(level="info", message="m"), HttpRequest(id=1, method="GET", url="u", headers=[]), Result(output=1)],
 )
-def test_a_body_behind_a_message_without_one_is_refused(message: Message) -> None:
+def test_a_body_behind_a_message_that_has_no_body_is_refused(message: Message) -> None:
     """Both decoder and encoder refuse it."""
     assert "body" in refusal(framed(spelled(message)[8:], b"x"))
     with pytest.raises(FrameError, match="has no body"):

@@ -50,12 +50,12 @@ def test_every_documented_message_exists() -> None:
         ("Protocol version {}.", frames.PROTOCOL_VERSION),
     ],
 )
-def test_the_limits_are_documented(words: str, value: int) -> None:
+def test_the_limits_of_frames_are_documented(words: str, value: int) -> None:
     """The page has the numbers of the code."""
     assert words.format(f"{value:,}") in PAGE
 
 
-def test_the_example_is_a_valid_conversation() -> None:
+def test_the_documented_example_is_a_valid_conversation_of_frames() -> None:
     """Each frame decodes to the header shown above it, in an order that both sessions accept."""
     example = PAGE.partition("```text\n")[2].partition("```")[0]
     host, jail = frames.HostSession(), frames.JailSession()

@@ -369,9 +369,9 @@ class Session(RuleBasedStateMachine):
 
 
 @pytest.mark.abuse_case("M10")
-def test_the_session_agrees_with_a_second_model_of_the_protocol() -> None:
+def test_the_frame_session_agrees_with_a_second_model_of_the_protocol() -> None:
     """Thousands of conversations ignore the order of frames: each is accepted or refused as the model's tables say."""
     run_state_machine_as_test(Session)
 
 
-test_the_session_agrees_with_a_second_model_of_the_protocol.is_fuzzed = True  # type: ignore[attr-defined]
+test_the_frame_session_agrees_with_a_second_model_of_the_protocol.is_fuzzed = True  # type: ignore[attr-defined]

@@ -322,7 +322,7 @@ def test_a_frame_out_of_order_is_refused(script: Script, last: tuple[str, Messag
 
 
 @pytest.mark.parametrize(("script", "last", "words"), REFUSALS.values(), ids=REFUSALS)
-def test_the_senders_own_session_refuses_a_frame_out_of_order(
+def test_the_sender_s_own_frame_session_refuses_a_frame_out_of_order(
     script: Script, last: tuple[str, Message], words: str
 ) -> None:
     """The sender learns of its mistake before the frame is sent."""
@@ -360,7 +360,7 @@ def test_answers_on_their_way_when_the_result_is_sent_are_no_error() -> None:
         host.sending(Chunk(id=1))
 
 
-def test_the_place_of_an_ended_request_is_free_again() -> None:
+def test_an_ended_request_no_longer_counts_against_the_bound_on_open_requests() -> None:
     """The bound counts open requests, not all requests so far."""
     script: Script = [(">", INVOKE)]
     for at in range(1, 3 * MAX_IN_FLIGHT):
@@ -368,7 +368,7 @@ def test_the_place_of_an_ended_request_is_free_again() -> None:
     played(*script)
 
 
-def test_a_session_knows_cancelled_and_answered_requests() -> None:
+def test_a_frame_session_knows_which_requests_are_cancelled_or_answered() -> None:
     """Both ends ask it which requests are cancelled and which have an answer."""
     host, _ = played(*UPLOADING, ("<", Cancel(id=3)))
     assert host.is_cancelled(3)
@@ -403,7 +403,7 @@ steps = st.one_of(
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(steps, max_size=60))
-def test_every_frame_that_one_session_may_send_is_accepted_by_the_other_however_late(
+def test_every_frame_that_an_end_may_send_is_accepted_by_the_other_end_however_late(
     steps: list[tuple[str, Message | None]],
 ) -> None:
     """Two honest ends never see an error, whatever crosses on the way, and agree in the end on which requests are open."""

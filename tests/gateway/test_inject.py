@@ -224,7 +224,7 @@ def _array(text: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("how", [how for how in HOWS if "stored" not in how])
-def test_hidden_rounds_keep_their_place_in_later_requests(how: str) -> None:
+def test_rounds_of_injected_calls_keep_their_place_in_later_requests(how: str) -> None:
     """Each request begins with the bytes of the one before, so that the provider's prompt cache stays valid."""
     turns: list[Turn] = []
     for number in range(4):
@@ -243,7 +243,7 @@ def test_hidden_rounds_keep_their_place_in_later_requests(how: str) -> None:
 
 
 @pytest.mark.parametrize("how", [how for how in HOWS if "stored" not in how])
-def test_a_conversation_stays_valid_after_the_gateway_forgets_its_hidden_rounds(how: str) -> None:
+def test_a_conversation_stays_valid_after_the_gateway_forgets_its_injected_calls(how: str) -> None:
     """A restart of the daemon forgets them: another gateway gets the same conversation."""
     tools = ScriptedTools()
     turns = [Use("aileron_look"), Use("weather", {"city": "B"})], [Say("Done.")]
@@ -273,7 +273,7 @@ def rewritten(how: str, history: list[Any]) -> list[Any]:
 
 @pytest.mark.abuse_case("A44")
 @pytest.mark.parametrize("how", [how for how in HOWS if "stored" not in how])
-def test_reused_ids_put_nothing_into_another_conversation(how: str) -> None:
+def test_reused_ids_put_no_injected_calls_into_another_conversation(how: str) -> None:
     """Each conversation gets its own hidden rounds, also if its program rewrites it, and one without them gets none."""
     with injected() as (model, _tools, url):
         asked: dict[str, list[Step]] = {
@@ -298,7 +298,7 @@ def test_reused_ids_put_nothing_into_another_conversation(how: str) -> None:
 
 @pytest.mark.abuse_case("A44")
 @pytest.mark.parametrize("how", [how for how in HOWS if "stored" not in how])
-def test_repeated_words_put_nothing_into_another_conversation(how: str) -> None:
+def test_repeated_words_put_no_injected_calls_into_another_conversation(how: str) -> None:
     """Only the last words are equal, the earlier ones differ; the hidden rounds go to the right conversation."""
     hidden = [Use("aileron_look", {"to": "Bern"})], [Say("Done.")]
     with injected() as (model, _tools, url):
@@ -317,7 +317,7 @@ def test_repeated_words_put_nothing_into_another_conversation(how: str) -> None:
 @pytest.mark.abuse_case("A44")
 @pytest.mark.parametrize("how", [how for how in HOWS if "stored" not in how])
 @pytest.mark.parametrize("second", [[], [Use("aileron_look", {"to": "Basel"})]], ids=["none", "its own"])
-def test_two_identical_conversations_get_no_hidden_rounds(how: str, second: list[Use]) -> None:
+def test_two_identical_conversations_get_no_earlier_injected_calls(how: str, second: list[Use]) -> None:
     """The gateway cannot tell which of them continues. While there was only one, it got its hidden round."""
     with injected() as (model, _tools, url):
         first, other = PROGRAMS[how](url), PROGRAMS[how](url)
@@ -357,7 +357,7 @@ def test_arguments_that_are_no_object_are_reported_to_the_model(how: str) -> Non
 
 
 @pytest.mark.parametrize("how", HOWS)
-def test_a_model_that_keeps_calling_tools_is_stopped_at_a_limit(how: str) -> None:
+def test_a_model_that_keeps_calling_injected_tools_is_stopped_at_a_limit(how: str) -> None:
     """The calls of round 24 are not made, and the model is asked once more without a choice of tools."""
     with injected(*[[Use("aileron_look")]] * 24, [Say("Well."), Use("aileron_look")]) as (model, tools, url):
         turn = PROGRAMS[how](url).ask("Look.")
@@ -410,7 +410,7 @@ def _post(path: str, body: Any) -> bytes:
 
 
 @pytest.mark.parametrize("how", STREAMED)
-def test_a_program_that_disconnects_cancels_its_waiting_call(how: str) -> None:
+def test_a_program_that_disconnects_cancels_its_waiting_injected_call(how: str) -> None:
     """The gateway sends no further request to the provider."""
     waiting, cancelled = threading.Event(), threading.Event()
 
@@ -434,7 +434,7 @@ def test_a_program_that_disconnects_cancels_its_waiting_call(how: str) -> None:
 
 
 @pytest.mark.parametrize("how", HOWS)
-def test_a_repeated_request_continues_where_it_failed(how: str) -> None:
+def test_a_repeated_request_continues_after_the_injected_call_that_was_made(how: str) -> None:
     """The provider fails after an injected call: a retry by the program does not make the call again."""
     turns: list[Turn] = [[Use("aileron_send_mail")], *[Fail("529 Overloaded")] * 3, [Say("Sent.")]]
     with injected(*turns) as (model, tools, url):
@@ -450,7 +450,7 @@ def test_a_repeated_request_continues_where_it_failed(how: str) -> None:
 
 
 @pytest.mark.parametrize("how", HOWS)
-def test_a_temporary_failure_between_rounds_is_hidden(how: str) -> None:
+def test_a_temporary_failure_of_the_provider_after_an_injected_call_is_retried(how: str) -> None:
     """The provider sends one 529 between two rounds, and the gateway retries."""
     with injected([Use("aileron_look")], Fail("529 Overloaded"), [Say("Done.")]) as (_model, tools, url):
         assert PROGRAMS[how](url).ask("Look.").text == "Done."
@@ -458,7 +458,7 @@ def test_a_temporary_failure_between_rounds_is_hidden(how: str) -> None:
 
 
 @pytest.mark.parametrize("how", HOWS)
-def test_a_failure_of_the_first_round_is_passed_on(how: str) -> None:
+def test_a_failure_of_the_provider_before_any_injected_call_is_passed_on(how: str) -> None:
     """The program gets the provider's own error."""
     with Model(Fail("429 Too Many Requests", "rate_limit_error")) as model, served(model, ScriptedTools()) as url:
         with pytest.raises((anthropic.RateLimitError, openai.RateLimitError)):
@@ -529,7 +529,7 @@ def test_a_malformed_or_unsupported_request_is_passed_on_unchanged(
 
 
 @pytest.mark.parametrize("path", ["/v1/messages/count_tokens", "/v1/models", "/v1/responses/resp_1", "/v1/messages"])
-def test_other_paths_and_methods_are_passed_on_untouched(provider: Provider, path: str) -> None:
+def test_requests_that_do_not_ask_for_a_model_s_response_are_passed_on_unchanged(provider: Provider, path: str) -> None:
     """Only requests for a model's response get tools, so nothing is recorded for others."""
     tools = ScriptedTools()
     method = "GET" if path != "/v1/messages/count_tokens" else "POST"
@@ -625,7 +625,9 @@ def test_the_number_of_calls_in_a_turn_is_bounded(how: str) -> None:
 
 
 @pytest.mark.parametrize("how", STREAMED)
-def test_the_total_size_of_the_events_of_a_round_is_bounded(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_total_size_of_the_events_of_a_streamed_response_is_bounded(
+    how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Above the bound the response breaks off, and its calls are not made, whatever the size of each event."""
     monkeypatch.setattr(exchange, "MAX_ROUND_BYTES", 10_000)
     turn: Turn = [Say("a" * 20_000), Use("aileron_look")]
@@ -648,7 +650,7 @@ _WORK = {
 
 
 @pytest.mark.parametrize("what", _WORK)
-def test_other_clients_are_served_during_long_parsing(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_clients_are_served_while_a_long_message_is_parsed(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Parsing here waits until another client has its response, which would deadlock on the event loop."""
     owner, name, stream = _WORK[what]
     reached, go = threading.Event(), threading.Event()
@@ -690,7 +692,9 @@ def test_the_size_of_an_unstreamed_response_is_bounded(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("how", HOWS)
-def test_the_size_of_the_request_for_a_further_round_is_bounded(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_size_of_a_request_with_the_results_of_injected_calls_is_bounded(
+    how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Instead of a request above the limit, no further call is made, and the response breaks off."""
     monkeypatch.setattr(exchange, "MAX_BODY_BYTES", 30_000)
     turn: Turn = [Say("a" * 20_000), Use("aileron_look")]
@@ -811,7 +815,7 @@ def test_one_session_cannot_use_all_memory_for_held_requests(monkeypatch: pytest
                 third.add(1)
 
 
-def test_an_upstream_with_a_key_in_the_vault_needs_the_token_too(provider: Provider) -> None:
+def test_requests_to_an_upstream_with_a_key_in_the_vault_need_the_session_token_too(provider: Provider) -> None:
     """The session's address alone is not enough, and neither address nor token is sent to the provider."""
     tools = ScriptedTools()
     body = json.dumps({"messages": [{"role": "user", "content": "a"}]}).encode()

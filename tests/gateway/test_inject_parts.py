@@ -64,7 +64,7 @@ def test_appending_to_a_json_document_leaves_the_rest_unchanged(
 
 
 @given(st.binary(max_size=64) | st.text(alphabet='{}[]",:\\ 01aeE.-ntfu', max_size=24).map(str.encode))
-def test_any_bytes_are_a_document_or_a_value_error(data: bytes) -> None:
+def test_any_bytes_are_parsed_as_a_json_document_or_raise_value_error(data: bytes) -> None:
     """Every accepted text is also an object to Python's json."""
     try:
         document = Document.of(data.decode())
@@ -98,7 +98,7 @@ def test_the_number_of_values_in_a_json_document_is_bounded(most: int, made: Cal
         Document.of(made(most + 1))
 
 
-def test_two_overlapping_edits_raise_an_error() -> None:
+def test_two_overlapping_edits_of_a_json_document_raise_an_error() -> None:
     """Applying both would give a request that neither edit intended."""
     with pytest.raises(ValueError, match="two edits"):
         spliced("abc", [Edit(0, 2, ""), Edit(1, 3, "")])
@@ -121,7 +121,7 @@ def test_any_split_of_a_stream_gives_the_same_events(parts: list[bytes], data: s
     assert events.rest == b""
 
 
-def test_an_event_without_an_end_is_refused() -> None:
+def test_a_streamed_event_without_an_end_is_refused() -> None:
     """The event is refused before it fills the memory."""
     with pytest.raises(EventError, match=str(MAX_EVENT_BYTES)):
         Events().feed(b"x" * (MAX_EVENT_BYTES + 1))
@@ -143,14 +143,14 @@ def test_tool_names_are_valid_unique_and_stable(names: list[str], theirs: frozen
     assert all(len(name) <= MAX_NAME and name.startswith("aileron") for name in found)
 
 
-def test_the_token_counts_of_two_rounds_are_added_at_every_level() -> None:
+def test_the_token_counts_of_two_model_responses_are_added_at_every_level() -> None:
     """Values other than numbers are those of the later round."""
     first: JSONObject = {"in": 1, "of": {"cached": 2}, "tier": "a", "none": None, "yes": True}
     other: JSONObject = {"in": 3, "of": {"cached": 4, "new": 5}, "tier": "b", "none": 1, "yes": False}
     assert added_usage(first, other) == {"in": 4, "of": {"cached": 6, "new": 5}, "tier": "b", "none": 1, "yes": False}
 
 
-def test_the_memory_of_hidden_rounds_is_bounded_and_forgets_unused_entries() -> None:
+def test_the_memory_of_earlier_injected_calls_is_bounded_and_forgets_unused_entries() -> None:
     """The bounds are on bytes, entries and sessions."""
     memory = Memory()
     memory.put("kept", Entry(("x",)))
@@ -225,7 +225,7 @@ def test_results_in_a_stored_conversation_belong_to_its_latest_call() -> None:
     assert sent("conv_1") == ["newest", "c2"]
 
 
-def test_a_stored_conversation_gets_only_results() -> None:
+def test_a_conversation_stored_at_the_provider_gets_only_the_results_of_injected_calls() -> None:
     """The provider already has the calls. Cases: a further round, and a turn with both kinds of calls."""
     tools = {"aileron_x": Tool("x", "", {})}
     asked = ResponsesAsk(Document.of('{"conversation":"conv_1","input":"a"}'))
@@ -257,7 +257,7 @@ def _answered(call: Called) -> Any:
     return Answered(call, "done", False)
 
 
-def test_an_ambiguous_message_gets_no_results() -> None:
+def test_a_message_with_ambiguous_json_gets_no_results_of_injected_calls() -> None:
     """A repeated name in its JSON is ambiguous: the history is left as the program sent it."""
     asked = MessagesAsk(Document.of('{"messages":[{"role":"user","content":"a"}]}'))
     answer = asked.answer({"aileron_x": Tool("x", "", {})})

@@ -76,7 +76,7 @@ def test_a_session_s_token_is_replaced_by_the_vault_s_key(
         assert passed(port, provider, post(path, shown)) == [expected]
 
 
-def test_a_token_that_is_sent_twice_is_replaced_once(provider: Provider) -> None:
+def test_a_session_token_that_is_sent_in_two_fields_is_replaced_once(provider: Provider) -> None:
     """The token is in both fields; the one that the API does not use is dropped, and the field between them stays."""
     with gateway(provider.settings(secret=True)) as port:
         assert passed(
@@ -85,7 +85,7 @@ def test_a_token_that_is_sent_twice_is_replaced_once(provider: Provider) -> None
 
 
 @pytest.mark.abuse_case("A23")
-def test_a_client_cannot_make_the_key_be_dropped(provider: Provider) -> None:
+def test_a_client_s_connection_field_cannot_make_the_gateway_drop_the_key(provider: Provider) -> None:
     """A `Connection` field lists fields that are not passed on. It must not affect the key that is added."""
     with gateway(provider.settings(secret=True)) as port:
         assert passed(port, provider, post("/v1/messages", f"x-api-key: {TOKEN}", "Connection: x-api-key")) == [
@@ -161,7 +161,9 @@ def test_a_query_that_is_encoded_too_often_is_not_sent(provider: Provider, port:
     assert "encode it once" in message
 
 
-def test_a_token_elsewhere_is_refused_with_a_key_in_the_vault_too(provider: Provider) -> None:
+def test_a_second_session_token_outside_the_key_s_field_is_refused_with_a_key_in_the_vault_too(
+    provider: Provider,
+) -> None:
     """Only the token that is replaced by the key may be in the request."""
     with gateway(provider.settings(secret=True)) as port:
         request = post("/v1/messages", f"x-api-key: {TOKEN}", f"b: {OTHER_TOKEN}")
@@ -182,7 +184,9 @@ def test_each_upstream_has_its_own_key(provider: Provider) -> None:
 
 
 @pytest.mark.parametrize("value", [b"sk-a\n", b"sk a", b"", b"sk-\xc3\xa9", b"sk-a\r\nX-Injected: 1"])
-def test_a_secret_that_is_no_key_is_neither_sent_nor_quoted(value: bytes, provider: Provider) -> None:
+def test_a_secret_that_no_header_field_can_carry_is_neither_sent_as_a_key_nor_quoted(
+    value: bytes, provider: Provider
+) -> None:
     """The secret could end a header field or add another; an ordinary key is sent."""
     keys = ScriptedKeys(secrets={"claude": value, "gpt": KEY})
     with gateway(provider.settings(secret=True), keys) as port:
@@ -193,7 +197,7 @@ def test_a_secret_that_is_no_key_is_neither_sent_nor_quoted(value: bytes, provid
         assert passed(port, provider, post("/v1/responses", f"x-api-key: {TOKEN}"))
 
 
-def test_a_missing_secret_is_named(provider: Provider) -> None:
+def test_the_error_for_a_missing_upstream_key_names_its_secret(provider: Provider) -> None:
     """The message is the one that the vault gives."""
     with gateway(provider.settings(secret=True), ScriptedKeys(secrets={})) as port:
         assert refused(port, provider, post("/v1/messages", f"x-api-key: {TOKEN}")) == (
@@ -223,7 +227,7 @@ def test_a_locked_vault_stops_requests_unless_the_settings_allow_them(secret: bo
 
 
 @pytest.mark.abuse_case("A23")
-def test_no_secret_is_logged(provider: Provider, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_gateway_logs_no_secret_at_level_debug(provider: Provider, caplog: pytest.LogCaptureFixture) -> None:
     """Requests pass, are refused and break off, all at level DEBUG; only the break is logged."""
     caplog.set_level(logging.DEBUG)
     with gateway(provider.settings(secret=True)) as port:

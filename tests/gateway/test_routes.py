@@ -113,7 +113,9 @@ def test_an_unknown_path_is_not_passed_on(path: str, provider: Provider, port: i
         '/v1/messages/"x"',
     ],
 )
-def test_a_path_that_leads_elsewhere_is_refused(path: str, provider: Provider, port: int) -> None:
+def test_a_path_that_a_server_could_resolve_to_another_path_is_refused(
+    path: str, provider: Provider, port: int
+) -> None:
     """Some servers would resolve it to another path: only plain names are allowed. Dots within a name are fine."""
     with Line.to(port) as client:
         client.say(get(path))
@@ -123,7 +125,7 @@ def test_a_path_that_leads_elsewhere_is_refused(path: str, provider: Provider, p
         provider.answers(client)
 
 
-def test_another_version_of_http_is_refused(provider: Provider, port: int) -> None:
+def test_a_request_in_an_http_version_other_than_1_1_is_refused(provider: Provider, port: int) -> None:
     """HTTP/1.0 cannot mark a response as broken, and the server cannot break off an HTTP/2 stream."""
     refusal = refused(port, provider, get("/v1/models", version="1.0"))
     assert refusal == (505, "invalid_request", "the gateway speaks HTTP/1.1, not HTTP/1.0")
@@ -289,7 +291,7 @@ def test_a_gateway_that_is_its_own_upstream_is_reported(host: str, provider: Pro
         ("example.com", ("fe80::1%eth0", 1), False),
     ],
 )
-def test_the_gateway_itself_and_a_foreign_localhost_are_recognized_by_address(
+def test_a_gateway_as_its_own_upstream_or_a_foreign_localhost_is_recognized_by_address(
     host: str, peer: tuple[str, int], is_refused: bool
 ) -> None:
     """The gateway listens on 127.0.0.1:1000 and 192.0.2.1:2000."""

@@ -75,7 +75,7 @@ def speak_for_ever(line: Line) -> NoReturn:
         line.say(in_chunk(PIECE))
 
 
-def test_no_piece_waits_for_an_acknowledgement(provider: Provider, port: int) -> None:
+def test_no_piece_of_a_body_waits_for_a_tcp_acknowledgement(provider: Provider, port: int) -> None:
     """Both connections need this: else the kernel holds a piece back until the last is acknowledged (tcp(7), TCP_NODELAY)."""
     with provider.asked(port, GET) as (client, upstream):
         upstream.head()
@@ -107,7 +107,7 @@ def write_until_stuck(line: Line, pieces: int, *, within_s: float) -> int:
     return pieces
 
 
-def test_a_slow_reader_slows_the_provider_down(provider: Provider, port: int) -> None:
+def test_a_client_that_reads_slowly_slows_the_provider_down(provider: Provider, port: int) -> None:
     """The gateway takes only what the client takes; a client that reads gets all of the same stream."""
     for reads in (True, False):
         with provider.asked(port, GET, receive_buffer=65536) as (client, upstream):

@@ -72,7 +72,7 @@ def test_changes_and_deletions_preview_the_current_state() -> None:
     assert 'summary = "Delete pet[ {Name}][, {State}] ({id})"' in action_of(made, "x-delete-pet")
 
 
-def test_a_list_is_not_used_as_the_preview_of_an_addition() -> None:
+def test_a_list_operation_is_not_used_as_the_preview_of_a_creation() -> None:
     """The list shows other objects. A POST that changes the object at its own path has a preview."""
     listed = {"properties": {"data": {"type": "array", "items": PET}, "more": {"type": "boolean"}}}
     reads = {"operationId": "listPets", "responses": {"200": {"content": {"application/json": {"schema": listed}}}}}
@@ -103,7 +103,7 @@ def test_an_operation_that_needs_additional_arguments_is_not_used_as_a_preview()
 @pytest.mark.parametrize(
     "place", ["operationId", "summary", "description", "tags", "parameter", "title", "default", "enum", "name"]
 )
-def test_a_documents_text_cannot_break_out_of_the_generated_files(place: str) -> None:
+def test_text_of_an_api_document_cannot_break_out_of_the_generated_files(place: str) -> None:
     """The text cannot end a string or fence, cannot become a comment, and has no invisible part."""
     parameter = {"name": "q", "in": "query", "schema": {"type": "string"}}
     operation: dict[str, Any] = {"operationId": "one", "parameters": [parameter]}
@@ -140,7 +140,7 @@ def test_a_documents_text_cannot_break_out_of_the_generated_files(place: str) ->
     words=st.text(max_size=60) | st.text(alphabet='+"\\\n#[]{}$<>`* .aA\u202e', max_size=60),
     name=st.text(min_size=1, max_size=20),
 )
-def test_any_text_gives_an_action_file_that_can_be_parsed(words: str, name: str) -> None:
+def test_any_document_text_gives_an_action_file_that_can_be_parsed(words: str, name: str) -> None:
     """Hypothesis generates the texts; the file always has exactly one operation."""
     parameter = {"name": name, "in": "query", "description": words, "schema": {"type": "string", "description": words}}
     operation = {"operationId": "one", "summary": words, "description": words, "parameters": [parameter]}

@@ -366,7 +366,7 @@ def public(authority: Authority) -> Iterator[Service]:
         ("169.254.169.254", "always blocked"),
     ],
 )
-def test_a_public_server_cannot_make_us_request_a_private_address(
+def test_a_public_server_cannot_cause_a_request_to_a_private_address(
     public: Service, authority: Authority, host: str, words: str
 ) -> None:
     """The address is in its challenge or names its authorization server. The user's settings may allow one."""

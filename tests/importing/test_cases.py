@@ -96,7 +96,7 @@ def nested(levels: int) -> Json:
 @pytest.mark.parametrize(
     "schema", [nested(1), nested(5), {"type": "string", "minLength": 1 << 20}, {"type": "array", "minItems": 1 << 20}]
 )
-def test_a_value_that_would_be_too_long_has_no_case(schema: Json) -> None:
+def test_an_operation_whose_smallest_valid_argument_is_too_large_gets_no_case(schema: Json) -> None:
     """The least fitting value would be a thousand lists of a thousand lists, which do not fit in memory."""
     made = asked(schema)
 
@@ -115,7 +115,7 @@ def test_a_pattern_that_backtracks_is_checked_quickly() -> None:
 
 
 @pytest.mark.computes_for(10)
-def test_a_large_example_is_not_written_out_for_each_reference() -> None:
+def test_a_large_example_is_not_copied_for_each_reference_to_it() -> None:
     """Many references to it would multiply its size, so the importer measures it first."""
     several = {str(n): {"$ref": "#/components/examples/Large"} for n in range(100)}
     answer = {"200": {"content": {"application/json": {"examples": several}}}}
@@ -129,7 +129,7 @@ def test_a_large_example_is_not_written_out_for_each_reference() -> None:
     assert len(made.actions) == 200
 
 
-def test_a_case_names_the_operations_own_host() -> None:
+def test_a_generated_case_names_the_host_of_its_own_operation() -> None:
     """The operation has a server of its own."""
     made = imported(one_operation({"servers": [{"url": "https://files.example.com/x"}]}))
 

@@ -77,7 +77,7 @@ def test_a_url_is_fetched_with_one_request_without_a_credential(server: Server) 
     assert not any(word in request.head.lower() for word in (b"authorization", b"cookie", b"accept-encoding"))
 
 
-def test_a_redirect_is_followed_only_within_the_origin(server: Server) -> None:
+def test_a_redirect_to_another_origin_is_not_followed(server: Server) -> None:
     """The error names another target, which gets no request."""
     there = server.origin.encode()
     with Server() as other:
@@ -124,7 +124,7 @@ def test_redirects_are_bounded(server: Server) -> None:
         (b"", "cannot be fetched"),
     ],
 )
-def test_a_response_that_is_no_document_is_an_error(server: Server, answer: bytes, words: str) -> None:
+def test_a_response_that_is_not_an_api_document_is_an_error(server: Server, answer: bytes, words: str) -> None:
     """Compressed bodies are not decompressed. An HTML page parses as a YAML string, which describes no API."""
     server.says(answer)
     with pytest.raises(DocumentError, match=words):
@@ -198,7 +198,7 @@ def test_an_unusual_url_is_refused(url: str) -> None:
         load([url])
 
 
-def test_a_url_and_files_cannot_be_mixed(server: Server, tmp_path: Path) -> None:
+def test_a_url_and_local_files_cannot_be_given_together(server: Server, tmp_path: Path) -> None:
     """A document with a URL is one file, and the other files of a local document are local."""
     file = tmp_path / "a.json"
     file.write_bytes(DOCUMENT)
@@ -213,7 +213,7 @@ def test_a_url_and_files_cannot_be_mixed(server: Server, tmp_path: Path) -> None
 # Files
 
 
-def test_only_documents_of_a_folder_are_read(tmp_path: Path) -> None:
+def test_only_json_and_yaml_files_of_a_folder_are_read(tmp_path: Path) -> None:
     """The importer reads JSON and YAML files at any depth, but no hidden files and no links."""
     secret = tmp_path / "secret.json"
     secret.write_bytes(b'"secret"')
@@ -235,7 +235,7 @@ def test_only_documents_of_a_folder_are_read(tmp_path: Path) -> None:
     assert set(load([str(folder / "api.json"), str(secret)]).values) == {"api/api.json", "secret.json"}  # named
 
 
-def test_a_missing_or_special_file_is_an_error(tmp_path: Path) -> None:
+def test_a_missing_document_or_special_file_is_an_error(tmp_path: Path) -> None:
     """Opening a FIFO, for example, does not block."""
     os.mkfifo(tmp_path / "fifo.json")
     (tmp_path / "loop.json").symlink_to("loop.json")

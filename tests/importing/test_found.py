@@ -63,7 +63,7 @@ def test_twenty_thousand_colliding_names_are_made_quickly() -> None:
 
 
 @pytest.mark.computes_for(10)
-def test_a_path_with_thousands_of_references_is_stored_once() -> None:
+def test_a_path_that_is_referenced_thousands_of_times_is_stored_once() -> None:
     """The contents of the path are not copied for each reference."""
     item = {"parameters": [1] * 100_000, "get": {"tags": ["<b>tag</b>" * 20] * 5000, "summary": "<a " * 7000}}
     there = found({**document({f"/{n}": {"$ref": "#/x-item"} for n in range(3000)}), "x-item": item})

@@ -269,7 +269,7 @@ def test_the_unchanged_documents_are_imported() -> None:
 @pytest.mark.parametrize("whole", [VALID, SWAGGER], ids=["3.1", "2.0"])
 @settings(max_examples=120, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(data=st.data())
-def test_any_change_of_a_document_gives_a_connector_or_an_error(whole: Json, data: st.DataObject) -> None:
+def test_any_change_of_a_sample_document_gives_a_connector_or_an_error(whole: Json, data: st.DataObject) -> None:
     """The change replaces, removes or renames one or two places."""
     made: Any = whole
     for _ in range(data.draw(st.integers(1, 2))):
@@ -285,7 +285,7 @@ def test_any_change_of_a_document_gives_a_connector_or_an_error(whole: Json, dat
     ("whole", "value"),
     [(VALID, None), (VALID, "x"), (VALID, []), (VALID, {}), (SWAGGER, 1), (SWAGGER, []), (SWAGGER, {})],
 )
-def test_every_value_of_a_document_may_have_another_type(whole: Json, value: Any) -> None:
+def test_a_value_of_any_type_at_any_place_of_a_document_is_imported_or_an_error(whole: Json, value: Any) -> None:
     """Each place gets the value, one after the other."""
     for place in places(whole):
         check(outcome(changed(whole, place, value, "replaced")))
@@ -306,7 +306,7 @@ def test_every_value_of_a_document_may_have_another_type(whole: Json, value: Any
         max_leaves=15,
     )
 )
-def test_any_json_is_a_document_or_an_error(whole: Any) -> None:
+def test_any_json_value_as_a_document_is_imported_or_an_error(whole: Any) -> None:
     """The JSON is tried as a whole document, as its `paths`, and as one operation."""
     check(outcome(whole))
     check(outcome({"openapi": "3.0.0", "servers": [{"url": "https://h.example"}], "paths": whole}))
@@ -365,7 +365,7 @@ def test_a_pattern_with_another_meaning_in_python_is_left_out(pattern: str) -> N
 
 
 @pytest.mark.computes_for(20)
-def test_a_large_example_with_many_alternatives_is_tried_within_bounds() -> None:
+def test_comparing_a_large_example_with_many_alternatives_is_bounded() -> None:
     """The example fits none of a hundred branches within a hundred. It is left out, and the arguments that fit remain."""
     schemas: Json = {"L0": {"type": "string"}}
     for level in range(1, 5):

@@ -50,7 +50,7 @@ def test_an_optional_boolean_that_can_only_be_true_is_left_out() -> None:
     assert made.left_out == {"change_it": ("confirmed: only true, which an input cannot say",)}
 
 
-def test_required_beside_a_reference_counts_in_openapi_3_0() -> None:
+def test_required_beside_a_reference_is_respected_in_openapi_3_0() -> None:
     """The specification ignores it there, but services that state it refuse requests without the property."""
     droplets = {"type": "object", "properties": {"ids": {"type": "array", "items": {"type": "integer"}}}}
     schema = {"$ref": "#/components/schemas/Droplets", "required": ["ids"]}
@@ -59,7 +59,7 @@ def test_required_beside_a_reference_counts_in_openapi_3_0() -> None:
     assert [(given.name, given.required) for given in made.imported[0].inputs] == [("ids", True)]
 
 
-def test_a_choice_with_a_discriminator_means_exactly_one_branch() -> None:
+def test_a_choice_with_a_discriminator_accepts_a_value_that_matches_two_branches() -> None:
     """Otherwise values that match two branches would be refused, although the service accepts them."""
     kind = {"type": "object", "required": ["type"], "properties": {"type": {"enum": ["reboot", "snapshot"]}}}
     named = {"allOf": [kind, {"properties": {"name": {"type": "string"}}}]}
@@ -164,7 +164,7 @@ NAMED = {"properties": {"name": {"type": "string"}}, "required": ["name"]}
 TEXTS = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
 
 
-def test_parts_without_an_example_are_left_out_first_and_each_is_listed() -> None:
+def test_optional_parts_without_an_example_are_left_out_first_and_each_is_reported() -> None:
     """Inputs have a size limit. Invoices once lost their lines, because two enums of currencies took the space."""
     operation = body({"type": "object", "properties": {"bills": {"type": "array", "items": long_bill()}}})
     example = {"bills": [{"lines": [{"text": "Tea", "account": {"id": "a"}}], "currency": "AGM"}]}
@@ -221,7 +221,9 @@ def test_the_documents_own_example_is_a_valid_argument(schema: dict[str, Any], e
     [({}, ["body"]), ({"request_body": {"type": "object"}, "name": {"type": "string"}}, ["b", "name", "request_body"])],
     ids=["any", "its-own"],
 )
-def test_an_example_is_not_mistaken_for_a_whole_request(properties: dict[str, Any], given: list[str]) -> None:
+def test_an_example_property_named_request_body_is_not_taken_for_the_whole_body(
+    properties: dict[str, Any], given: list[str]
+) -> None:
     """The example's property `request_body` has the name of the input for a whole body."""
     operation = body({"type": "object", "properties": properties})
     operation["requestBody"]["content"]["application/json"]["example"] = {"request_body": {"name": 1}, "b": 2}
@@ -279,7 +281,7 @@ def test_parts_left_out_of_an_input_are_listed_with_their_place(schema: dict[str
     assert made_of(body({"type": "object", "properties": {"in": within}})).left_out["change_it"] == (told,)
 
 
-def test_the_longer_of_two_enums_is_used() -> None:
+def test_the_alternative_with_the_longer_enum_is_used() -> None:
     """The schema allows a list of one choice, or one of six roles. The import once took the list."""
     roles = {"anyOf": [{"type": "array", "items": {"enum": ["all"]}}, {"enum": [f"role{n}" for n in range(6)]}]}
     made = made_of(body({"type": "object", "properties": {"roles": roles}}))

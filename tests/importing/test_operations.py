@@ -104,7 +104,7 @@ def test_an_unreadable_parameter_excludes_the_operation(raw: Any) -> None:
         made_of({"parameters": [raw]})
 
 
-def test_more_than_500_parameters_are_refused() -> None:
+def test_operations_with_more_than_500_parameters_are_refused() -> None:
     """The bound holds even if many operations share them. An action has at most 60 inputs."""
     with pytest.raises(DocumentError, match="more than 500 parameters"):
         made_of({"parameters": [parameter(f"q{n}") for n in range(501)]})
@@ -144,7 +144,9 @@ def test_more_than_500_parameters_are_refused() -> None:
         ("/" + "a" * 1000, False),
     ],
 )
-def test_an_operation_needs_a_plain_path_with_described_parameters(path: str, is_imported: bool) -> None:
+def test_an_operation_is_imported_only_if_its_path_is_plain_and_its_parameters_described(
+    path: str, is_imported: bool
+) -> None:
     """Other operations are not imported, and the reason names the path."""
     shared = [parameter("b", "path"), parameter("c", "path"), parameter("x y", "path")]
     made = imported(document({path: {"parameters": shared, "get": {"operationId": "one"}}, "/good": {"get": {}}}))
@@ -192,7 +194,7 @@ def test_parameters_and_properties_of_one_name_get_different_names() -> None:
     assert list(inputs_of(made_of(operation, method="post", path="/pets/{id}"))) == ["id", "q", "id_body", "q_body"]
 
 
-def test_the_most_structured_media_type_is_sent() -> None:
+def test_a_body_is_sent_as_the_most_structured_media_type_in_the_document() -> None:
     """The order is JSON, a form, text."""
     kinds = [
         "text/plain",
@@ -245,7 +247,7 @@ def test_an_unsupported_required_body_excludes_the_operation(schema: Any) -> Non
     assert made_of(beside, method="post").left_out["one"][0].startswith("body: ")
 
 
-def test_properties_with_similar_names_do_not_exclude_the_body() -> None:
+def test_body_properties_with_similar_names_get_unique_input_names() -> None:
     """A hundred properties get unique names. An action has at most 60 inputs, so the others are listed."""
     properties = {chr(0x4E00 + n): TEXT for n in range(150)}
     made = made_of(body({"properties": properties}), method="post")
@@ -254,7 +256,7 @@ def test_properties_with_similar_names_do_not_exclude_the_body() -> None:
     assert len(made.left_out["one"]) == 90
 
 
-def test_a_part_content_type_with_a_line_end_is_dropped() -> None:
+def test_a_content_type_with_a_line_end_is_dropped_from_a_multipart_body() -> None:
     """The line end could inject another header into the multipart body."""
     encoding = {"a": {"contentType": "text/plain\r\nX-Evil: 1"}, "b": {"contentType": "text/csv"}}
     made = made_of(
@@ -289,7 +291,9 @@ def test_a_part_content_type_with_a_line_end_is_dropped() -> None:
         (schema_ref("Nowhere"), None, None),
     ],
 )
-def test_a_list_in_a_response_is_found(schema: Any, at: list[str] | None, fields: list[str] | None) -> None:
+def test_a_list_in_a_response_is_found_with_its_most_informative_fields(
+    schema: Any, at: list[str] | None, fields: list[str] | None
+) -> None:
     """The record names the most telling fields of the list's members."""
     schemas = {"List": {"properties": {"items": {"type": "array", "items": {"properties": {"id": {}}}}}}}
     answer = {"200": {"content": {"application/json": {"schema": schema}}}}

@@ -35,7 +35,7 @@ def test_any_json_is_read_unchanged(value: Any) -> None:
 
 
 @given(data=st.binary(max_size=200) | st.text(alphabet="{}[]:,-?&*!|>'\"%@<#ab1 \n\t~.").map(str.encode))
-def test_any_bytes_are_a_value_or_an_error(data: bytes) -> None:
+def test_any_bytes_are_read_as_a_document_or_refused(data: bytes) -> None:
     """DocumentError is the only exception."""
     with contextlib.suppress(DocumentError):
         read(data, "a")
@@ -116,7 +116,7 @@ def test_unsupported_syntax_is_refused(text: str, words: str) -> None:
         read(text.encode(), "a.yaml")
 
 
-def test_only_utf_8_is_read() -> None:
+def test_a_document_that_is_not_utf_8_is_refused() -> None:
     """A byte order mark is allowed."""
     assert read(b'\xef\xbb\xbf{"a": 1}', "a.json") == {"a": 1}
     with pytest.raises(DocumentError, match="not UTF-8"):
@@ -137,7 +137,7 @@ def _bomb(line: str) -> bytes:
     ],
 )
 @pytest.mark.computes_for(20)
-def test_values_are_counted_after_expansion(data: bytes) -> None:
+def test_the_number_of_yaml_values_is_bounded_after_aliases_are_expanded(data: bytes) -> None:
     """A page of YAML with aliases can expand to more than a disk holds."""
     with pytest.raises(DocumentError, match=r"more than [0-9]+ values"):
         read(data, "a.yaml")
@@ -155,7 +155,7 @@ def test_a_large_file_that_is_nearly_json_is_not_read_as_yaml() -> None:
         read(b'{"a": [' + b'{"b": "c"}, ' * 500_000, "a.json")
 
 
-def test_files_are_bounded_together_in_number_and_bytes() -> None:
+def test_the_number_of_files_and_the_sum_of_their_bytes_are_bounded() -> None:
     """The bounds are on their number, and on the sum of their bytes."""
     assert read_all("0", {str(n): b"1" for n in range(MAX_FILES)}).document == 1
     with pytest.raises(DocumentError, match="files; at most"):
@@ -164,7 +164,7 @@ def test_files_are_bounded_together_in_number_and_bytes() -> None:
         read_all("0", {"0": b" " * (MAX_BYTES // 2), "1": b" " * (MAX_BYTES // 2 + 1)})
 
 
-def test_the_digest_covers_all_files() -> None:
+def test_the_digest_of_a_document_covers_all_its_files() -> None:
     """A single file's digest is its own SHA-256; of several files, a change to any of them changes it."""
     single = read_all("a", {"a": b"1"}).digest
     both = read_all("a", {"a": b"1", "b": b"2"}).digest

@@ -45,7 +45,7 @@ def references() -> References:
         ("#/a", "odd #1%20?.yaml", "odd"),
     ],
 )
-def test_a_reference_leads_to_its_value(reference: str, file: str, value: Any) -> None:
+def test_a_json_reference_is_resolved_to_its_value(reference: str, file: str, value: Any) -> None:
     """RFC 6901 (JSON Pointer) and RFC 3986 (URIs) define how."""
     assert references().lookup(reference, file).value == value
 
@@ -91,7 +91,7 @@ def test_a_value_has_one_address_however_it_is_referred_to(reference: str) -> No
         ("//[", "cannot be followed"),
     ],
 )
-def test_a_reference_outside_the_named_files_is_an_error(reference: str, words: str) -> None:
+def test_a_reference_to_a_file_that_was_not_given_is_an_error(reference: str, words: str) -> None:
     """The message is short."""
     with pytest.raises(DocumentError, match=words) as told:
         references().lookup(reference, "api.yaml")

@@ -41,7 +41,7 @@ def packed(made: Made) -> Document:
     return msgspec.json.decode(made.files["service/document.json"], type=Document)
 
 
-def test_every_generated_file_is_read_back() -> None:
+def test_every_generated_file_can_be_parsed() -> None:
     """The parsers are those that read the files when the connector is installed."""
     made = imported(document(PATHS, components=SCHEMAS))
     manifest = parse_connector_manifest(made.files["manifest.toml"], file="manifest.toml", allow_unbound=True)
@@ -66,7 +66,7 @@ def test_every_generated_file_is_read_back() -> None:
         compile(made.files[path], path, "exec")
 
 
-def test_operations_that_were_not_chosen_appear_nowhere() -> None:
+def test_operations_that_were_not_selected_get_no_action() -> None:
     """The exception is an unchosen read of the same path, which serves as a preview but has no action."""
     there = found(document(PATHS, components=SCHEMAS))
     made = make(there, wanted(there, ops=["deletePet"]), CONNECTOR, Choices())
@@ -79,7 +79,7 @@ def test_operations_that_were_not_chosen_appear_nowhere() -> None:
     assert b"files" not in b"".join(made.files.values())
 
 
-def test_aileron_extensions_in_a_document_are_ignored() -> None:
+def test_aileron_extension_keys_in_a_document_are_ignored() -> None:
     """An author of a document could otherwise decide where arguments go, or name the connector's source."""
     theirs: dict[str, Any] = {
         "x-aileron-argument": "evil",
@@ -209,7 +209,7 @@ def test_responses_are_described_to_the_chosen_depth_and_requests_fully() -> Non
         ("github://me/connector-" + "a" * 60, "a" * 24),
     ],
 )
-def test_the_service_is_named_after_its_repository(name: str, service: str) -> None:
+def test_the_service_is_named_after_the_connectors_repository(name: str, service: str) -> None:
     """Words that every connector's repository name has are dropped."""
     assert service_of(Fqn.parse(name)) == service
 

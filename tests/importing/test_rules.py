@@ -134,13 +134,13 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("schema", "rule"), TAKEN, ids=lambda value: json.dumps(value)[:50])
-def test_a_schema_becomes_a_rule(schema: Any, rule: dict[str, Any]) -> None:
+def test_a_json_schema_becomes_an_input_rule(schema: Any, rule: dict[str, Any]) -> None:
     """A rule has one type, no references and no choices."""
     assert rule_of(schema) == rule
 
 
 @pytest.mark.parametrize(("schema", "why"), REFUSED, ids=lambda value: json.dumps(value)[:50])
-def test_a_schema_that_would_accept_too_much_has_no_rule(schema: Any, why: str) -> None:
+def test_a_schema_whose_rule_would_accept_too_much_has_no_rule(schema: Any, why: str) -> None:
     """The reason appears in the list of what was not imported."""
     with pytest.raises(UnusableError, match=why):
         rule_of(schema)
@@ -167,7 +167,7 @@ def test_a_nullable_value_of_openapi_3_0_becomes_the_plain_type() -> None:
     }
 
 
-def test_a_deep_schema_is_cut_where_it_is_optional() -> None:
+def test_a_deeply_nested_schema_is_truncated_at_its_optional_parts() -> None:
     """Six objects may be nested, and a rule never has more bytes than the bound."""
     deep: dict[str, Any] = {"type": "string"}
     for level in range(12):
@@ -257,7 +257,7 @@ def without_one_of(schema: Any) -> Any:
 
 @settings(max_examples=400, deadline=None)
 @given(st.data(), SCHEMAS)
-def test_a_value_that_fits_the_rule_fits_the_document(data: st.DataObject, schema: Any) -> None:
+def test_a_value_that_fits_the_input_rule_fits_the_documents_schema(data: st.DataObject, schema: Any) -> None:
     """jsonschema checks every schema with a rule, with `oneOf` as `anyOf`: the connector checks that itself."""
     packed = packer()
     try:

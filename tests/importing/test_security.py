@@ -171,7 +171,7 @@ def test_a_client_credentials_scheme_becomes_a_credential_of_a_client() -> None:
         None,
     ],
 )
-def test_an_unsupported_security_scheme_excludes_its_operations(scheme: Any) -> None:
+def test_operations_with_an_unsupported_security_scheme_are_not_imported(scheme: Any) -> None:
     """Operations that need no credential are imported."""
     whole = document(
         {"/a": {"get": {"operationId": "one", "security": [{"it": []}]}}, "/b": {"get": {"security": []}}},

@@ -28,7 +28,7 @@ FOUND_AT = "https://docs.example.com/api/openapi.json"
         ("https://{region}.example.com/{stage}", None, "https://eu.example.com/v1"),
     ],
 )
-def test_a_server_is_a_host_and_a_path(url: str, found_at: str | None, origin: str) -> None:
+def test_a_servers_url_becomes_a_host_and_a_path(url: str, found_at: str | None, origin: str) -> None:
     """Variables are filled in, and a relative address starts where the document was found."""
     variables = {"region": {"default": "{area}"}, "area": {"default": "eu"}, "stage": {"default": "v0"}}
     there = chosen([{"url": url, "variables": variables}], found_at, None, {"stage": "v1"})
@@ -84,7 +84,7 @@ def test_an_unusual_server_address_is_refused(url: str) -> None:
 
 
 @pytest.mark.parametrize("url", ["//[", "https://[", "{a}"])
-def test_an_invalid_url_is_an_error_even_if_a_host_is_given(url: str) -> None:
+def test_an_invalid_server_url_is_an_error_even_if_the_author_gives_a_host(url: str) -> None:
     """The author's host replaces only the URL's host; its path is still used."""
     with pytest.raises(DocumentError):
         chosen([{"url": url}], None, HostPort.parse("api.example.com:443"), {})
@@ -101,7 +101,7 @@ def test_an_invalid_server_is_an_error(server: Any) -> None:
 
 @pytest.mark.computes_for(5)
 @pytest.mark.parametrize("default", ["{a}" * 80, "{a}" * 300_000, "x" * 200])
-def test_variables_of_variables_are_bounded(default: str) -> None:
+def test_the_expansion_of_server_variables_is_bounded(default: str) -> None:
     """Each of a thousand variables in the address can expand to thousands."""
     server = {"url": "https://" + "{a}" * 300, "variables": {"a": {"default": default}}}
     with pytest.raises(DocumentError):
@@ -143,7 +143,7 @@ def test_an_allowed_host_is_not_reported_as_refused() -> None:
     assert len(remarks(plain, private={plain.host})) == 1
 
 
-def test_an_address_without_a_servers_entry_is_marked_as_a_guess() -> None:
+def test_an_address_guessed_from_the_documents_url_is_marked_as_a_guess() -> None:
     """The importer guesses the address that the document came from. One from the document or the author is no guess."""
     bare = {"openapi": "3.1.0", "info": {"title": "Pets", "version": "1"}, "paths": {"/a": {"get": {}}}}
     at = "https://api.example.com/docs/openapi.json"
@@ -163,7 +163,7 @@ def test_the_separate_host_of_an_operation_is_in_the_manifest() -> None:
     assert b'hosts = ["api.example.com:443", "evil.example:443"]' in made.files["manifest.toml"]
 
 
-def test_a_host_that_the_author_gives_is_the_only_one() -> None:
+def test_a_host_that_the_author_gives_is_the_only_host_of_the_connector() -> None:
     """The document cannot add another: operations elsewhere are not imported, and the reason names their host."""
     paths = {"/a": {"get": {}}, "/b": {"servers": [{"url": "https://evil.example/x"}], "get": {"operationId": "b"}}}
     made = imported(document(paths), host=HostPort.parse("mine.example:443"))

@@ -77,7 +77,7 @@ def told(done: Update) -> dict[str, dict[str, bool]]:
     }
 
 
-def test_an_authors_name_is_kept_and_a_new_one_is_reported() -> None:
+def test_an_operation_name_chosen_by_the_author_is_kept_by_an_update() -> None:
     """The import's record has the author's name of an operation. Another one chosen later is listed as a change."""
     found = read(document())
     files = make(found, found.operations, NAME, Choices(names={"add_note": "write_note"})).files
@@ -155,7 +155,7 @@ def of_list(**more: Any) -> dict[str, Any]:
     return changed
 
 
-def test_edited_inputs_are_merged_by_their_names() -> None:
+def test_inputs_edited_by_the_author_are_merged_with_the_update_by_name() -> None:
     """A bound beside an edited description, other words and a new input do not conflict, and the author's words stay."""
     files = edited(imported(of_list()))
     newer = of_list(color={"maxLength": 9}, size={"maxLength": 9}, loud={})
@@ -183,7 +183,7 @@ def test_a_removed_input_returns_if_it_becomes_required() -> None:
     assert b'name = "size"' in required.files[LIST]
 
 
-def test_only_a_key_that_both_sides_changed_is_a_conflict() -> None:
+def test_only_a_key_that_both_author_and_document_changed_is_a_conflict() -> None:
     """The file marks both values like a merge conflict."""
     done = updated(edited(imported(of_list())), of_list(shape={"maxLength": 9}))
 
@@ -191,7 +191,7 @@ def test_only_a_key_that_both_sides_changed_is_a_conflict() -> None:
     assert b"<<<<<<< yours\nmax_length = 5\n=======\nmax_length = 9\n>>>>>>> published\n" in done.files[LIST]
 
 
-def test_the_same_document_changes_no_file() -> None:
+def test_updating_from_the_same_document_changes_no_file() -> None:
     """The update writes, removes and keeps no file."""
     files = imported(document())
     done = updated(files, document())
@@ -199,7 +199,7 @@ def test_the_same_document_changes_no_file() -> None:
     assert (done.is_empty, done.files, done.removed, done.kept) == (True, {}, (), ())
 
 
-def test_changes_are_reported_as_widening_or_not() -> None:
+def test_an_update_reports_for_each_change_whether_it_widens() -> None:
     """A new required input and a higher length limit widen; a lower limit and a changed response do not."""
     newer = document()
     newer["paths"]["/notes"]["get"]["parameters"] = [
@@ -219,7 +219,7 @@ def test_changes_are_reported_as_widening_or_not() -> None:
     assert found["change_note"] == {"inputs text: rule": False, "answer": False}
 
 
-def test_a_changed_host_and_credential_are_changes_of_the_connector() -> None:
+def test_a_changed_host_or_credential_is_reported_once_as_a_change_of_the_connector() -> None:
     """They are reported once, in the words that a consent uses."""
     newer = document()
     newer["servers"] = [{"url": "https://other.example"}]
@@ -277,7 +277,7 @@ def test_changes_of_the_author_and_of_the_document_are_merged() -> None:
     assert (again.is_empty, again.files) == (True, {})
 
 
-def test_lines_that_both_sides_changed_are_marked_as_a_conflict() -> None:
+def test_lines_that_both_author_and_document_changed_are_marked_as_a_conflict() -> None:
     """The author chooses; no text is lost."""
     files = imported(document())
     mine = {**files, "manifest.toml": files["manifest.toml"].replace(b"# Made from Notes 1", b"# Made of Notes 1")}
@@ -290,7 +290,7 @@ def test_lines_that_both_sides_changed_are_marked_as_a_conflict() -> None:
         assert line in done.files["manifest.toml"]
 
 
-def test_an_authors_summary_is_kept_and_the_documents_new_one_is_reported() -> None:
+def test_a_summary_edited_by_the_author_is_kept_and_the_documents_new_one_reported() -> None:
     """The summary is what an approver reads, so the document must not change it."""
     files = imported(document())
     mine = {**files, ADD: files[ADD].replace(b'summary = "Add a note: {text}"', b'summary = "Write {text} down"')}
@@ -359,7 +359,7 @@ def test_an_invalid_record_is_refused(data: bytes) -> None:
 
 
 @pytest.mark.parametrize(("now", "conflicts"), [("read", 0), ("delete", 1)])
-def test_an_effect_that_the_author_already_gave_is_no_conflict(now: str, conflicts: int) -> None:
+def test_an_update_to_the_effect_that_the_author_already_wrote_is_no_conflict(now: str, conflicts: int) -> None:
     """The author marked a POST as a read and removed its approval; the document now agrees. Other effects conflict."""
     head, gate = '+++\nname = "a"\n\n[[execute]]\nid = "call"\nidempotent = ', "\n\n[approval]\nrequired = true"
     end = "\n+++\n\nWords.\n"

@@ -65,13 +65,13 @@ async def test_unknown_clients_get_the_saved_budget_and_what_accrues_meanwhile()
     assert PAGES_AT_ONCE <= got_in <= PAGES_AT_ONCE + min(MAX_WAITING, PAGES_PER_S * (WAIT_S + asked_s)) + 1
 
 
-async def test_a_form_costs_as_much_as_several_pages() -> None:
+async def test_submitting_a_form_costs_as_much_budget_as_several_pages() -> None:
     """The daemon must look up the browser session of each form."""
     got_in, asked_s = await entered_within(Admission([]), scope(method="POST"), 2000)
     assert got_in <= (PAGES_AT_ONCE + PAGES_PER_S * (WAIT_S + asked_s)) / FORM + 1
 
 
-async def test_pages_agents_and_models_have_separate_budgets() -> None:
+async def test_requests_of_pages_agents_and_models_have_separate_budgets() -> None:
     """A flood of one of them does not block the others."""
     admission = Admission(["/v1/messages"])
     await entered(admission, scope(), 1000)
@@ -89,7 +89,7 @@ async def test_pages_agents_and_models_have_separate_budgets() -> None:
         (b"cookie", b"a=b; aileron-page-1=ail_token; c=d"),
     ],
 )
-async def test_a_request_with_the_token_of_an_open_session_is_known(field: tuple[bytes, bytes]) -> None:
+async def test_a_request_with_the_token_of_an_open_session_is_from_a_known_client(field: tuple[bytes, bytes]) -> None:
     """The token's digest is known until the session is over; another value is unknown."""
     known, admission = KnownCallers(), Admission([])
     known.add(digest_of(b"ail_token"))

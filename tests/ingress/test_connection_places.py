@@ -155,7 +155,7 @@ async def test_a_client_with_a_session_is_never_disconnected(
     await at_a_door(serving, test)
 
 
-async def test_a_client_without_its_session_in_a_later_request_is_unknown_again(serving: Serving) -> None:
+async def test_a_client_whose_later_request_has_no_session_is_unknown_again(serving: Serving) -> None:
     """Presenting a session once must not protect a connection forever."""
 
     async def test(clients: Clients) -> None:
@@ -203,7 +203,7 @@ async def test_the_application_of_an_ended_connection_is_cancelled(serving: Serv
             over.set()
 
 
-async def test_only_a_few_silent_connections_are_kept(serving: Serving) -> None:
+async def test_only_a_few_connections_that_have_sent_no_request_are_kept(serving: Serving) -> None:
     """This limit applies even if there is room for more connections."""
 
     async def test(clients: Clients) -> None:
@@ -215,7 +215,7 @@ async def test_only_a_few_silent_connections_are_kept(serving: Serving) -> None:
     await at_a_door(serving, test)
 
 
-def test_a_connection_that_waited_for_the_server_waits_for_no_acknowledgement() -> None:
+def test_a_connection_that_waited_for_the_server_has_tcp_nodelay_set() -> None:
     """A connection gets a listener's options when it is made, and a daemon's listeners listen before they are served."""
     with (
         socket.create_server(("127.0.0.1", 0)) as listener,

@@ -57,7 +57,7 @@ async def _served(send: Any) -> AsyncIterator[socket.socket]:
             tasks.cancel_scope.cancel()
 
 
-async def test_other_tasks_run_between_two_pieces_of_a_response() -> None:
+async def test_other_tasks_run_between_two_parts_of_a_forwarded_response() -> None:
     """Reading never blocks because the whole response has arrived, so the task must yield explicitly."""
     passed: list[Message] = []
     ended = anyio.Event()

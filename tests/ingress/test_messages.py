@@ -46,19 +46,19 @@ orders = st.builds(Known, digests=st.lists(st.text(max_size=64))) | st.builds(
 
 
 @given(requests | bodies)
-def test_a_request_survives_encoding_and_decoding(message: Request | Body) -> None:
+def test_a_request_is_unchanged_after_encoding_and_decoding(message: Request | Body) -> None:
     """The law is decode(encode(x)) = x."""
     assert decode_request(encode(message)) == message
 
 
 @given(answers)
-def test_an_answer_survives_encoding_and_decoding(message: Head | Body) -> None:
+def test_an_answer_is_unchanged_after_encoding_and_decoding(message: Head | Body) -> None:
     """The law is decode(encode(x)) = x."""
     assert decode_answer(encode(message)) == message
 
 
 @given(orders | st.just(Stop()))
-def test_an_order_survives_encoding_and_decoding(message: Start | Known | Stop) -> None:
+def test_an_order_is_unchanged_after_encoding_and_decoding(message: Start | Known | Stop) -> None:
     """The law is decode(encode(x)) = x."""
     assert decode_order(encode(message)) == message
 
@@ -77,7 +77,7 @@ def test_an_empty_packet_is_not_an_order() -> None:
         decode_order(b"")
 
 
-def test_the_largest_packet_fits_into_the_socket() -> None:
+def test_the_largest_packet_can_be_sent_through_the_socket_in_one_piece() -> None:
     """The packet goes in one piece, without a reader; the kernel refuses the larger control, and does not truncate it."""
     sender, other = exchange_pair()
     with sender, other:

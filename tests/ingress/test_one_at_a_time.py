@@ -54,7 +54,7 @@ async def _asked(port: int, first: bytes) -> SocketStream:
     [(_PLAIN, b""), (_UPGRADE, b""), (_PLAIN * 2, b""), (_PLAIN, _PLAIN), (_UPGRADE, b"\0" * 100)],
     ids=["a request", "an upgrade", "two at once", "one and then another", "an upgrade and its frames"],
 )
-async def test_a_client_that_disconnects_is_noticed(serving: Serving, first: bytes, then: bytes) -> None:
+async def test_the_application_is_told_when_its_client_disconnects(serving: Serving, first: bytes, then: bytes) -> None:
     """The application is told; otherwise it would send forever."""
     app = Endless()
     with anyio.fail_after(DEADLINE_S):
@@ -66,7 +66,7 @@ async def test_a_client_that_disconnects_is_noticed(serving: Serving, first: byt
             await app.heard.wait()
 
 
-async def test_a_client_that_sends_too_much_ahead_is_disconnected(serving: Serving) -> None:
+async def test_a_client_that_pipelines_too_much_data_is_disconnected(serving: Serving) -> None:
     """Reading and discarding pipelined data costs time."""
     app = Endless()
     with anyio.fail_after(DEADLINE_S):

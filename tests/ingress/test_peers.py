@@ -75,7 +75,7 @@ def connected(listener: socket.socket) -> tuple[int, socket.socket]:
     return child, listener.accept()[0]
 
 
-def test_a_peer_is_a_pid_and_a_start_time(listener: socket.socket) -> None:
+def test_a_connections_peer_is_identified_by_pid_and_start_time(listener: socket.socket) -> None:
     """The start time in /proc tells a process from a later one with the same pid."""
     child, accepted = connected(listener)
     with accepted:
@@ -87,7 +87,7 @@ def test_a_peer_is_a_pid_and_a_start_time(listener: socket.socket) -> None:
     assert found == PeerProcess(child, beginning)
 
 
-def test_a_process_that_has_ended_is_no_peer(listener: socket.socket) -> None:
+def test_a_process_that_has_ended_is_not_a_connections_peer(listener: socket.socket) -> None:
     """This holds before and after its parent has reaped it."""
     child, accepted = connected(listener)
     with accepted:
@@ -99,7 +99,7 @@ def test_a_process_that_has_ended_is_no_peer(listener: socket.socket) -> None:
         assert (started_of(child), peer_of_connection(accepted)) == (None, None)
 
 
-def test_a_lookup_without_a_free_descriptor_is_an_error(listener: socket.socket) -> None:
+def test_looking_up_a_peer_without_a_free_descriptor_is_an_error(listener: socket.socket) -> None:
     """The process is not reported as ended; with a descriptor the same connection has its peer."""
     child, accepted = connected(listener)
     with accepted:

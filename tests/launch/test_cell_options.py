@@ -29,7 +29,7 @@ from tests.launch.desk import Desk
         (["--jail", "--allow-read", "nowhere"], "no such file"),
     ],
 )
-def test_a_wrong_option_starts_nothing(desk: Desk, options: list[str], why: str) -> None:
+def test_a_launch_with_an_invalid_option_starts_nothing(desk: Desk, options: list[str], why: str) -> None:
     """The command exits with a usage error that has a reason and a fix; no session or agent is started."""
     before = len(desk.sessions())
     said = desk.aileron("launch", "claude", *options).exits(2)
@@ -70,7 +70,7 @@ def test_explain_shows_the_cell_and_starts_nothing(desk: Desk) -> None:
 
 
 @pytest.mark.jail
-def test_explain_is_readable_by_a_person(desk: Desk) -> None:
+def test_the_text_output_of_explain_omits_the_values_of_variables(desk: Desk) -> None:
     """The lines omit the values of variables, which can be secrets."""
     said = desk.aileron("launch", "codex", "--explain", OPENAI_API_KEY="sk-canary").exits(0)
     assert f"{desk.folder} (writable)" in said.out

@@ -15,7 +15,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "run-an-agent-in-a-cell.m
 
 
 @pytest.mark.jail
-def test_the_commands_of_the_page_work(tmp_path: Path) -> None:
+def test_all_commands_of_the_cell_page_work(tmp_path: Path) -> None:
     """Each command exits with 0; the agent was in a cell where the page says so, and only there."""
     lines = re.findall(r"^ *\$ (.*)$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
     assert len(lines) == 12

@@ -49,7 +49,7 @@ def test_a_credential_in_the_home_directory_is_hidden(place: Place, name: str, s
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_an_agent_can_write_only_its_own_settings(place: Place, name: str) -> None:
+def test_an_agent_can_write_its_own_settings_and_not_those_of_other_agents(place: Place, name: str) -> None:
     """The agent's module lists them, and missing ones are created; other agents' settings are hidden."""
     cell = place.cell(name)
     needs = {agent_name: agent.cell(place.environment) for agent_name, agent in AGENTS.items()}
@@ -63,7 +63,7 @@ def test_an_agent_can_write_only_its_own_settings(place: Place, name: str) -> No
     assert cell.executes == needs[name].executes
 
 
-def test_settings_moved_by_a_variable_are_shown_there(place: Place) -> None:
+def test_settings_moved_by_an_environment_variable_are_shown_at_their_new_place(place: Place) -> None:
     """A variable such as CLAUDE_CONFIG_DIR moves them; claude's state file then is in that folder too."""
     moved = place.home / "elsewhere"
     cell = place.cell(CLAUDE_CONFIG_DIR=str(moved))
@@ -73,7 +73,7 @@ def test_settings_moved_by_a_variable_are_shown_there(place: Place) -> None:
     assert [missing.is_directory for missing in cell.missing] == [True]
 
 
-def test_linked_settings_appear_at_their_own_path(place: Place) -> None:
+def test_settings_that_are_symbolic_links_are_mounted_at_the_links_path(place: Place) -> None:
     """The link's target is mounted at the link's path; other files beside the target stay hidden."""
     kept = place.home / "dotfiles" / "claude"
     kept.mkdir(parents=True)
@@ -84,7 +84,7 @@ def test_linked_settings_appear_at_their_own_path(place: Place) -> None:
     assert place.shows(cell, place.home / "dotfiles" / "other") == "nothing"
 
 
-def test_linked_settings_are_noted(place: Place) -> None:
+def test_settings_that_are_symbolic_links_are_noted_for_the_person(place: Place) -> None:
     """A note tells the person where they are; settings without a link cause no note."""
     kept = place.home / "dotfiles" / "claude"
     kept.mkdir(parents=True)
@@ -188,7 +188,7 @@ def test_programs_that_an_agent_left_in_a_project_expose_no_further_folder(place
     assert place.shows(cell, private / "bin" / "python3") == "nothing"
 
 
-def test_a_projects_virtual_environment_comes_with_a_known_python(place: Place) -> None:
+def test_a_python_of_pyenv_or_uv_is_shown_with_the_projects_virtual_environment(place: Place) -> None:
     """A Python installed by pyenv or uv is no secret, and the environment does not work without it."""
     python = place.program(place.home / ".pyenv" / "versions" / "3.11" / "bin" / "python3")
     scripts = place.project / ".venv" / "bin"
@@ -210,7 +210,7 @@ ENVIRONMENTS = [
 
 
 @pytest.mark.parametrize(("name", "python"), ENVIRONMENTS)
-def test_a_projects_environment_works_without_being_in_path(place: Place, name: str, python: str) -> None:
+def test_a_projects_virtual_environment_works_without_being_in_path(place: Place, name: str, python: str) -> None:
     """The cell shows the Python that its link or pyvenv.cfg names; otherwise a tool would replace the environment."""
     program = place.program(place.home / python)
     scripts = place.project / name / "bin"
@@ -226,7 +226,7 @@ def test_a_projects_environment_works_without_being_in_path(place: Place, name: 
     assert [note for note in cell.notes if "not shown" in note] == []
 
 
-def test_an_environment_gets_the_persons_links_that_lead_to_its_python(place: Place) -> None:
+def test_the_persons_links_to_a_virtual_environments_python_are_shown(place: Place) -> None:
     """A link such as ~/python3 to a Python of uv's is shown, without the files beside it."""
     program = place.program(place.home / ".local/share/uv/python/cpython-3.12/bin/python3.12")
     (place.home / "python3").symlink_to(program)
@@ -239,7 +239,7 @@ def test_an_environment_gets_the_persons_links_that_lead_to_its_python(place: Pl
     assert not [path for path, _ in place.cell(folder=place.file("other/x").parent).policy.links if "python3" in path]
 
 
-def test_an_environment_kept_elsewhere_gets_its_python(place: Place) -> None:
+def test_a_virtual_environment_that_an_option_shows_comes_with_its_python(place: Place) -> None:
     """A note names the option that shows the target if .venv is a link, and that option shows its Python as well."""
     python = place.program(place.home / "pythons" / "3.12" / "bin" / "python3")
     kept = place.program(place.home / ".virtualenvs" / "app" / "bin" / "tool").parents[1]
@@ -254,7 +254,7 @@ def test_an_environment_kept_elsewhere_gets_its_python(place: Place) -> None:
     assert [note for note in allowed.notes if "not shown" in note] == []
 
 
-def test_pythons_installed_by_uv_are_shown_if_uv_is(place: Place) -> None:
+def test_pythons_installed_by_uv_are_shown_in_a_cell_if_uv_is(place: Place) -> None:
     """Otherwise uv would install another Python in each session. Variables can move their folder."""
     moved = place.program(place.home / "pythons" / "cpython-3.12" / "bin" / "python3.12")
     data = place.program(place.home / "data" / "uv" / "python" / "cpython-3.12" / "bin" / "python3.12")
@@ -266,7 +266,7 @@ def test_pythons_installed_by_uv_are_shown_if_uv_is(place: Place) -> None:
 
 
 @pytest.mark.parametrize("how", ["pyvenv", "link of an environment", "link", "package"])
-def test_a_projects_link_to_a_hidden_place_is_noted(place: Place, how: str) -> None:
+def test_a_projects_link_to_a_path_hidden_in_the_cell_is_noted(place: Place, how: str) -> None:
     """The note names the option that shows it, and is gone with that option. A program of many names is one note."""
     program = place.program(place.home / "mine" / "bin" / "python3")
     (place.home / "mine" / "lib").mkdir()
@@ -414,7 +414,7 @@ KEY_FILES: dict[str, tuple[str, Callable[[list[str]], str]]] = {
 
 
 @pytest.mark.parametrize("name", KEY_FILES)
-def test_a_file_of_keys_that_the_gateway_has_is_not_in_the_cell(place: Place, name: str) -> None:
+def test_a_file_whose_keys_the_gateway_all_has_is_not_in_the_cell(place: Place, name: str) -> None:
     """The file is hidden only if the gateway has all of its keys, as the agent needs the others."""
     path, written = KEY_FILES[name]
     both = frozenset({"anthropic", "openai"})
@@ -437,7 +437,9 @@ def test_a_file_of_keys_that_the_gateway_has_is_not_in_the_cell(place: Place, na
 
 @pytest.mark.parametrize("name", KEY_FILES)
 @pytest.mark.parametrize("text", ["{", "- sk-anthropic", "&a {x: *a}"])
-def test_an_unreadable_file_of_keys_is_not_in_the_cell(place: Place, name: str, text: str) -> None:
+def test_an_unreadable_file_of_keys_is_not_in_the_cell_if_the_vault_has_a_gateway_key(
+    place: Place, name: str, text: str
+) -> None:
     """The file may contain a key that the vault has too. If the vault has none, the agent gets the file."""
     file = place.file(KEY_FILES[name][0], text)
     kept = place.cell(name, kept=frozenset({"anthropic"}))
@@ -457,7 +459,7 @@ def test_an_unreadable_file_of_keys_is_not_in_the_cell(place: Place, name: str, 
         ("opencode", ".local/share/opencode/auth.json", {"ANTHROPIC_BASE_URL": "https://p.example.com"}),
     ],
 )
-def test_a_key_for_another_address_stays_with_the_agent(
+def test_a_key_sent_to_an_address_that_the_person_chose_stays_with_the_agent(
     place: Place, name: str, file: str, variables: dict[str, str]
 ) -> None:
     """The gateway adds its key only to requests that pass through it, not to an address that the person chose."""
@@ -475,7 +477,7 @@ def test_a_key_for_another_address_stays_with_the_agent(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_tokens_placeholder_is_the_same_for_every_session(place: Place, name: str) -> None:
+def test_the_placeholder_for_the_session_token_is_the_same_in_every_session(place: Place, name: str) -> None:
     """The cell never contains the session's real token."""
     cell = place.cell(name, kept=frozenset({"anthropic", "openai"}), AILERON_SESSION_TOKEN="ail_" + "t" * 43)
 
@@ -493,7 +495,7 @@ def test_the_tokens_placeholder_is_the_same_for_every_session(place: Place, name
     ["SSH_AUTH_SOCK", "DBUS_SESSION_BUS_ADDRESS", "DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY", "TMUX", "AWS_SECRET_ACCESS_KEY",
      "GITHUB_TOKEN", "NPM_TOKEN", "GH_TOKEN", "AILERON_VAULT_PASSPHRASE", "DATABASE_URL", "HTTP_PROXY", "LD_PRELOAD"],
 )  # fmt: skip
-def test_an_unlisted_variable_is_not_passed(place: Place, name: str) -> None:
+def test_an_environment_variable_on_no_list_is_not_passed_to_the_agent(place: Place, name: str) -> None:
     """Only variables of the allowlists and the agent's own are passed."""
     cell = place.cell(
         variables={
@@ -621,7 +623,7 @@ def test_codex_is_told_not_to_make_its_own_sandbox_in_a_cell(place: Place) -> No
 
 
 @pytest.mark.parametrize("option", ["--dangerously-skip-permissions", "--permission-mode=plan"])
-def test_a_non_interactive_claude_that_would_ask_is_noted(place: Place, option: str) -> None:
+def test_a_non_interactive_claude_that_would_ask_for_permissions_is_noted(place: Place, option: str) -> None:
     """The note names the option that leaves decisions to the cell, which Aileron never sets itself."""
     cell = place.cell(arguments=("-p", "x"))
 
@@ -634,7 +636,7 @@ def test_a_non_interactive_claude_that_would_ask_is_noted(place: Place, option: 
 # Programs
 
 
-def test_a_program_in_the_home_comes_with_its_packages(place: Place) -> None:
+def test_a_program_in_the_persons_home_directory_is_shown_with_its_packages(place: Place) -> None:
     """PATH has a link to the program; the packages around its target are shown read-only, and no other folder."""
     target = place.program(place.home / "lib" / "node_modules" / "@x" / "agent" / "bin" / "agent.js")
     (place.bin / "claude").unlink()
@@ -647,7 +649,7 @@ def test_a_program_in_the_home_comes_with_its_packages(place: Place) -> None:
     assert place.shows(cell, place.home / "lib" / "other") == "nothing"
 
 
-def test_a_program_outside_path_is_shown(place: Place) -> None:
+def test_a_program_outside_of_path_is_shown_if_the_person_names_it(place: Place) -> None:
     """The person names it by `--program`."""
     cell = place.cell(program=place.program(place.home / "build" / "claude"))
 
@@ -706,7 +708,7 @@ def test_path_shows_no_home_and_no_credentials(place: Place) -> None:
     assert place.shows(cell, place.aileron / "vault.json") == "nothing"
 
 
-def test_programs_in_a_project_are_writable_except_agent_and_aileron(place: Place) -> None:
+def test_programs_in_a_project_are_writable_except_the_agents_and_ailerons(place: Place) -> None:
     """A virtual environment in the project can be changed there; agent and Aileron stay read-only."""
     place.program(place.project / ".venv" / "bin" / "tool")
     (place.project / ".venv" / "pyvenv.cfg").write_text("")
@@ -784,7 +786,7 @@ def test_every_writable_folder_is_compared_after_the_session(place: Place) -> No
         (".claude", "the agent's own settings"),
     ],
 )
-def test_a_folder_that_is_no_project_is_refused(place: Place, folder: str, why: str) -> None:
+def test_a_folder_that_cannot_be_a_project_is_refused(place: Place, folder: str, why: str) -> None:
     """The error names the reason and what to do."""
     path = place.home / folder if not folder.startswith("/") else Path(folder)
     if not path.exists():
@@ -824,7 +826,7 @@ def git(*words: str, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["worktree", "submodule"])
-def test_a_worktrees_repository_is_noted(place: Place, kind: str) -> None:
+def test_the_repository_of_a_git_worktree_is_noted(place: Place, kind: str) -> None:
     """The note names the common directory, which contains the worktree's own. Submodules are treated alike."""
     main, module = place.home / "main", place.home / "module"
     for made in (main, module):
@@ -847,7 +849,7 @@ def test_a_worktrees_repository_is_noted(place: Place, kind: str) -> None:
     assert [note for note in place.cell(folder=folder).notes if "git" in note] == []
 
 
-def test_a_repository_that_does_not_name_the_project_back_is_doubted(place: Place) -> None:
+def test_a_note_says_that_a_git_repository_does_not_refer_back_to_the_project(place: Place) -> None:
     """An agent can write a .git file that names another repository, to have the person expose it."""
     other = place.home / "other"
     other.mkdir()
@@ -894,13 +896,13 @@ def test_no_option_shows_ailerons_home(place: Place, writable: bool) -> None:
             place.cell(options=option)
 
 
-def test_a_missing_path_is_refused(place: Place) -> None:
+def test_an_option_that_names_a_missing_path_is_refused(place: Place) -> None:
     """The launch does not create the path."""
     with pytest.raises(CellRefused, match="no such file"):
         place.cell(options=CellOptions(allow_read=(f"{place.home}/nothing",)))
 
 
-def test_a_folder_of_credentials_is_shown_only_if_named_itself(place: Place) -> None:
+def test_a_folder_of_credentials_is_shown_only_by_an_option_that_names_it(place: Place) -> None:
     """A prominent warning says so; an option for a folder around it masks it."""
     key = place.file(".config/gh/hosts.yml")
     other = place.file(".config/tool/settings")
@@ -924,7 +926,7 @@ def test_credentials_behind_a_link_are_masked_at_their_target(place: Place) -> N
 
 
 @pytest.mark.parametrize("name", SECRET_IN_HOME)
-def test_every_place_of_credentials_is_masked_in_an_allowed_folder(place: Place, name: str) -> None:
+def test_every_known_place_of_credentials_is_masked_in_a_folder_that_an_option_shows(place: Place, name: str) -> None:
     """The whole table is tried, in a home whose other folders are allowed."""
     file = place.file(f"{name}/x")
     above = place.home / name.partition("/")[0]
@@ -934,7 +936,7 @@ def test_every_place_of_credentials_is_masked_in_an_allowed_folder(place: Place,
     assert place.shows(place.cell(options=options), file) == ("masked" if is_in_a_wider_one else "nothing")
 
 
-def test_certificates_named_by_a_variable_are_shown(place: Place) -> None:
+def test_certificates_named_by_an_environment_variable_are_shown(place: Place) -> None:
     """TLS connections would fail without them."""
     bundle = place.file("certificates/ca.pem")
     cell = place.cell(SSL_CERT_FILE=str(bundle))
@@ -945,7 +947,9 @@ def test_certificates_named_by_a_variable_are_shown(place: Place) -> None:
 
 @pytest.mark.parametrize("variable", ["SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS"])
 @pytest.mark.parametrize("what", ["file", "folder", "link to a file", "link to a folder"])
-def test_certificates_in_the_home_must_be_files_and_no_links(place: Place, variable: str, what: str) -> None:
+def test_certificates_in_the_home_directory_are_shown_only_if_they_are_regular_files(
+    place: Place, variable: str, what: str
+) -> None:
     """An agent could have made a link or folder there to choose what is shown. A note names the option to allow it."""
     letter = place.file("Documents/letter.txt")
     named = place.home / "other" / "ca"
@@ -982,7 +986,7 @@ def test_a_certificate_folder_outside_the_home_is_shown_by_its_variable(place: P
     assert place.shows(place.cell(earlier=(place.root / "shared",), variables=named), named[variable]) == "nothing"
 
 
-def test_git_has_the_persons_name_and_no_credentials(place: Place) -> None:
+def test_git_in_a_cell_has_the_persons_name_and_no_credentials(place: Place) -> None:
     """The cell gets a new configuration with only the person's harmless settings."""
     cell = place.cell(
         git_settings={"user.name": "Mira", "credential.helper": "store", "core.sshcommand": "x", "alias.x": "!y"}
@@ -994,7 +998,7 @@ def test_git_has_the_persons_name_and_no_credentials(place: Place) -> None:
 
 @pytest.mark.parametrize("how", ["by itself", "XDG_CONFIG_HOME", "named"])
 @pytest.mark.parametrize("name", ["ignore", "attributes"])
-def test_git_ignores_in_a_cell_what_it_ignores_outside(place: Place, how: str, name: str) -> None:
+def test_git_ignores_the_same_files_in_a_cell_as_outside(place: Place, how: str, name: str) -> None:
     """The cell has the patterns, without commands, from git's default place, a variable's, and the person's settings."""
     files = {"by itself": f".config/git/{name}", "XDG_CONFIG_HOME": f"moved/git/{name}", "named": f"my-{name}"}
     patterns = place.file(files[how], "*.local\n*.bin filter=lfs -text\n")
@@ -1010,7 +1014,7 @@ def test_git_ignores_in_a_cell_what_it_ignores_outside(place: Place, how: str, n
 
 
 @pytest.mark.parametrize("how", ["link", "configuration", "credentials", "too long"])
-def test_a_file_of_git_that_an_agent_can_choose_is_not_shown(place: Place, how: str) -> None:
+def test_a_git_settings_file_that_an_agent_could_have_chosen_is_not_shown(place: Place, how: str) -> None:
     """An agent in an earlier cell could write the link or setting that names it; elsewhere it is the person's."""
     letter = place.file(".ssh/id" if how == "credentials" else "letter", "x" * (70_000 if how == "too long" else 7))
     dotfiles = place.home / "dotfiles"
@@ -1062,7 +1066,7 @@ def test_resolving_many_names_of_a_folder_gives_the_same_paths_as_one_by_one(tmp
     assert list(resolved_below(str(home), names)) == [os.path.realpath(home / name) for name in names]
 
 
-def test_no_repr_shows_a_possible_secret(place: Place) -> None:
+def test_no_repr_of_a_cells_specification_shows_a_possible_secret(place: Place) -> None:
     """A cell's environment and its session's token are there to be used, but not to be printed."""
     cell, session = place.cell(LANG="canary-value"), LaunchSession("ses-1", "ail_canary")
 

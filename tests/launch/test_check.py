@@ -76,7 +76,9 @@ def test_a_working_server_passes_the_check(server: Server) -> None:
     ],
     ids=["no JSON", "empty line", "ended", "error", "endless", "failed"],
 )
-def test_a_failing_server_is_reported_with_the_reason(server: Server, instead: dict[str, Any], words: str) -> None:
+def test_a_failing_mcp_server_is_reported_with_the_step_that_failed(
+    server: Server, instead: dict[str, Any], words: str
+) -> None:
     """The error names the step that failed."""
 
     def converse() -> None:

@@ -14,7 +14,7 @@ def states(said: Said) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_all_four_checks_pass_for_every_agent(desk: Desk, name: str) -> None:
+def test_all_four_checks_of_doctor_pass_for_every_agent(desk: Desk, name: str) -> None:
     """The tools are listed. The agent itself runs only with `--version`, and the session of the check has ended."""
     said = desk.aileron("doctor", name, "--json", STAND_IN="version")
     found = {check["name"]: check["found"] for check in said.json["checks"]}
@@ -46,7 +46,7 @@ def test_doctor_stops_at_an_agent_that_does_not_start(desk: Desk) -> None:
     assert "ended with 4" in said.json["checks"][0]["found"]
 
 
-def test_a_model_address_set_by_the_person_is_noted(desk: Desk) -> None:
+def test_doctor_notes_a_model_address_that_bypasses_the_gateway(desk: Desk) -> None:
     """Such an address bypasses the gateway, but that is no failure."""
     said = desk.aileron(
         "doctor", "claude", "--json", STAND_IN="version", ANTHROPIC_BASE_URL="https://proxy.example.com"
@@ -54,7 +54,7 @@ def test_a_model_address_set_by_the_person_is_noted(desk: Desk) -> None:
     assert states(said)[:2] == [("configured", "ok"), ("configured", "note")]
 
 
-def test_a_locked_vault_is_noted(desk: Desk) -> None:
+def test_doctor_notes_a_locked_vault(desk: Desk) -> None:
     """Actions work while it is locked, but requests to the model do not."""
     desk.daemon.unlock()
     before = desk.aileron("doctor", "claude", "--json", STAND_IN="version")
@@ -69,7 +69,7 @@ def test_a_locked_vault_is_noted(desk: Desk) -> None:
     assert states(said)[-1] == ("call", "ok")
 
 
-def test_a_person_sees_one_line_per_check(desk: Desk) -> None:
+def test_doctor_prints_one_line_for_each_check(desk: Desk) -> None:
     """The output looks like that of `aileron doctor`."""
     said = desk.at_terminal("doctor", "codex", STAND_IN="version")
 

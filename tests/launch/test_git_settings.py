@@ -26,7 +26,7 @@ SETTINGS = """\
 """
 
 
-def test_the_copied_settings_are_those_that_git_itself_reads(tmp_path: Path) -> None:
+def test_the_git_settings_copied_into_a_cell_are_those_that_git_itself_reads(tmp_path: Path) -> None:
     """Included files count; settings that execute or log in are dropped, and none of their commands runs."""
     (tmp_path / ".gitconfig").write_text(SETTINGS)
     (tmp_path / "more").write_text("[init]\n\tdefaultBranch = trunk\n[core]\n\tsshCommand = x\n")
@@ -56,7 +56,7 @@ def test_the_copied_settings_are_those_that_git_itself_reads(tmp_path: Path) -> 
         ("onbranch:main", False),
     ],
 )
-def test_conditional_settings_are_those_of_a_repository_there(
+def test_conditional_git_settings_apply_by_folder_and_not_by_branch(
     tmp_path: Path, condition: str, is_included: bool
 ) -> None:
     """Conditions on the folder count as in git; one on the branch does not, because an agent chooses the branch."""

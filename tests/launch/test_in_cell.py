@@ -48,7 +48,7 @@ def test_an_agent_in_a_cell_has_a_session_without_its_token(desk: Desk, name: st
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_tools_can_be_injected_into_the_requests_of_a_cell(desk: Desk, name: str) -> None:
+def test_tools_can_be_injected_into_the_model_requests_of_a_cell(desk: Desk, name: str) -> None:
     """The connection identifies the session, so the address needs no token. A base URL of the person's is refused."""
     program = _shell(desk, 'env; printf "%s\\n" "$@"')
     said = desk.aileron("launch", name, "--jail", "--inject", "--program", program).exits(0)
@@ -60,7 +60,7 @@ def test_tools_can_be_injected_into_the_requests_of_a_cell(desk: Desk, name: str
         assert (refused.code, "ANTHROPIC_BASE_URL is set" in refused.err, refused.out) == (2, True, "")
 
 
-def test_the_home_shows_only_the_agents_files(desk: Desk) -> None:
+def test_the_persons_home_directory_in_a_cell_shows_only_the_agents_files(desk: Desk) -> None:
     """Positive control: the same shell outside a cell reads the secrets."""
     person = desk.path / "person"
     for name in (".ssh/id_ed25519", ".aws/credentials", "letter.txt"):
@@ -81,7 +81,7 @@ def test_ailerons_home_in_a_cell_has_only_sockets(desk: Desk) -> None:
     assert (desk.daemon.path / "run" / "mcp.sock").exists()
 
 
-def test_a_project_is_writable_unless_it_is_read_only(desk: Desk) -> None:
+def test_a_project_in_a_cell_is_writable_unless_the_read_only_option_is_given(desk: Desk) -> None:
     """Each command runs with and without the option."""
     script = "echo x > made && echo written || echo refused"
 
@@ -91,7 +91,7 @@ def test_a_project_is_writable_unless_it_is_read_only(desk: Desk) -> None:
     assert (desk.folder / "made").read_text() == "x\n"
 
 
-def test_a_socket_in_the_project_reaches_no_program_outside(desk: Desk) -> None:
+def test_a_socket_in_the_project_connects_to_no_program_outside_of_the_cell(desk: Desk) -> None:
     """/proc has no path for a socket with a relative or changed name, so it is hard to find. Outside, both connect."""
     script = (
         "import socket\n"
@@ -115,7 +115,7 @@ def test_a_socket_in_the_project_reaches_no_program_outside(desk: Desk) -> None:
     assert inside == f"{errno.EACCES}\n{errno.EACCES}\n"
 
 
-def test_a_cell_leaves_half_of_inotify_to_the_person(desk: Desk) -> None:
+def test_a_cell_can_use_at_most_half_of_the_users_inotify_instances(desk: Desk) -> None:
     """Inotify instances are counted per user, so an agent could otherwise blind the person's editor."""
     most = int(Path("/proc/sys/fs/inotify/max_user_instances").read_text())
     script = (
@@ -177,7 +177,7 @@ def test_a_file_that_only_root_can_read_is_masked_for_root(desk: Desk) -> None:
     )
 
 
-def test_the_agents_own_files_are_made_and_kept(desk: Desk) -> None:
+def test_the_agents_own_files_are_created_private_and_kept_after_the_session(desk: Desk) -> None:
     """They are made with the agent's own permissions, for no other user; what it writes into them stays."""
     person = desk.path / "person"
     look(desk, "true")
@@ -194,7 +194,7 @@ def test_the_agents_own_files_are_made_and_kept(desk: Desk) -> None:
     assert stat.S_IMODE((person / ".claude.json").stat().st_mode) == 0o600
 
 
-def test_the_registered_server_answers_in_a_cell(desk: Desk) -> None:
+def test_the_registered_mcp_server_works_in_a_cell(desk: Desk) -> None:
     """The agent's configuration starts it as outside; the daemon knows the session by the cell's socket."""
     desk.daemon.install_probe()
     desk.daemon.add_probe_action("give_back", "text:string", name="give-back")
@@ -233,7 +233,7 @@ def test_an_action_can_be_run_by_command_in_a_cell(desk: Desk) -> None:
     assert desk.sessions()[0]["runs"] == 1
 
 
-def test_an_agents_commands_work_in_a_cell(desk: Desk) -> None:
+def test_an_agents_aileron_commands_work_in_a_cell_for_its_own_session(desk: Desk) -> None:
     """`action list` shows only the session's actions; outside, as a control, it shows all."""
     desk.daemon.install_probe()
     for name in ("give-back", "not-selected"):
@@ -291,7 +291,7 @@ def test_no_approval_is_prompted_for_at_a_terminal_in_a_cell(desk: Desk) -> None
     assert ("from the agent, not checked" in outside.out, "from the agent, not checked" in inside.out) == (True, False)
 
 
-def test_settings_apply_to_every_cell(tmp_path: Path) -> None:
+def test_cell_settings_in_the_configuration_apply_to_every_launch(tmp_path: Path) -> None:
     """A setting can also make launches use a cell without an option."""
     shown = tmp_path / "shown"
     shown.mkdir()
@@ -339,7 +339,7 @@ NEEDLESS = {
 """Modules that an agent needs neither without a terminal and an overlay nor if it changes no file."""
 
 
-def test_an_agent_in_a_cell_does_not_wait_for_later_imports(desk: Desk) -> None:
+def test_an_agent_in_a_cell_starts_before_modules_needed_later_are_imported(desk: Desk) -> None:
     """Modules that list changes load after its end; those for a terminal or an overlay only if needed."""
     program = [sys.executable, "-X", "importtime", "-m", "aileron"]
     command = Command(desk.daemon.path, folder=str(desk.folder), program=program)

@@ -118,7 +118,7 @@ def test_no_secret_of_ailerons_is_in_the_agents_environment(desk: Desk) -> None:
 
 
 @pytest.mark.abuse_case("A24")
-def test_no_file_of_the_person_is_touched(desk: Desk) -> None:
+def test_a_launch_changes_no_configuration_file_of_the_person(desk: Desk) -> None:
     """Every agent has a configuration of the person's beforehand, and two launches of one agent run at once."""
     person = desk.path / "person"
     for file in (".codex/config.toml", ".pi/agent/models.json", ".pi/agent/mcp.json", ".config/goose/config.yaml"):
@@ -145,7 +145,7 @@ def test_no_file_of_the_person_is_touched(desk: Desk) -> None:
 @pytest.mark.parametrize(
     "name", [b"a b'c\"d", b"new\nline\x1b[31m", b"\xff\xfe", b"$(touch x)", b"--json"], ids=lambda name: ascii(name)
 )
-def test_a_folder_can_have_any_name(desk: Desk, name: bytes) -> None:
+def test_an_agent_can_be_launched_in_a_folder_with_any_name(desk: Desk, name: bytes) -> None:
     """The agent works in it, and a list shows it without control characters."""
     folder = os.fsencode(desk.path) + b"/" + name
     os.mkdir(folder)
@@ -161,7 +161,7 @@ def test_a_folder_can_have_any_name(desk: Desk, name: bytes) -> None:
 # The terminal
 
 
-def test_the_agent_owns_the_terminal(desk: Desk) -> None:
+def test_the_agent_is_in_the_foreground_of_the_terminal_and_gets_ctrl_c(desk: Desk) -> None:
     """The agent is in the foreground; Ctrl-C goes to it and does not end the launcher."""
     said = desk.at_terminal("launch", "claude", answers=[("agent ready", "\x03")], STAND_IN="interrupt")
 
@@ -193,7 +193,7 @@ def test_ctrl_z_stops_agent_and_launcher_and_fg_continues_both(desk: Desk) -> No
     assert desk.sessions()[0]["exit_code"] == 4
 
 
-def test_an_agent_that_the_shell_continued_is_not_continued_again(desk: Desk) -> None:
+def test_the_launcher_sends_no_second_sigcont_to_an_agent_that_the_shell_continued(desk: Desk) -> None:
     """A second SIGCONT would make the agent redraw its screen over itself."""
     launch = f"{sys.executable} -m aileron launch claude"
     shell = Command(desk.daemon.path, program=["bash", "--norc", "--noprofile", "--noediting", "-i"])
@@ -213,7 +213,7 @@ def test_an_agent_that_the_shell_continued_is_not_continued_again(desk: Desk) ->
     assert "agent went on 1 times" in said.out
 
 
-def test_an_agent_that_stopped_alone_is_continued_by_the_launcher(desk: Desk) -> None:
+def test_the_launcher_passes_sigcont_on_to_an_agent_that_stopped_alone(desk: Desk) -> None:
     """SIGCONT is sent only to the launcher, which passes it on."""
     with desk.start("launch", "claude", STAND_IN="stop") as launcher:
         os.kill(desk.record["pid"], signal.SIGSTOP)
@@ -255,7 +255,7 @@ def test_a_terminal_left_raw_by_a_killed_agent_is_restored(desk: Desk) -> None:
 
 
 @pytest.mark.slow
-def test_the_session_of_a_killed_launcher_ends(desk: Desk) -> None:
+def test_a_session_ends_when_its_launcher_is_killed(desk: Desk) -> None:
     """The daemon sees that its process is gone. No file needs to be restored, and the next launch works."""
     person = tree(desk.path / "person")
     with desk.start("launch", "pi", STAND_IN="wait") as launcher:
@@ -384,7 +384,7 @@ def test_an_unreadable_configuration_stops_the_launch(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "codex"])
-def test_an_agent_with_injected_tools_has_its_own_address(desk: Desk, name: str) -> None:
+def test_each_launch_with_injected_tools_has_a_model_address_of_its_own(desk: Desk, name: str) -> None:
     """The address is in the environment and not in an argument. A nested launch gets another one."""
     assert desk.aileron("launch", name, "--inject").code == 0
     record = desk.record
@@ -401,7 +401,7 @@ def test_an_agent_with_injected_tools_has_its_own_address(desk: Desk, name: str)
     assert inner - addresses
 
 
-def test_tools_are_not_injected_for_an_agent_with_its_address_in_an_argument(desk: Desk) -> None:
+def test_tools_are_not_injected_for_an_agent_that_takes_the_address_as_an_argument(desk: Desk) -> None:
     """The address contains the token and every user can read arguments, so the launch fails and its session ends."""
     said = desk.aileron("launch", "codex", "--inject")
 

@@ -12,7 +12,7 @@ from aileron.launch.cell_spec import Missing
 from aileron.launch.in_cell import make_missing
 
 
-def test_missing_folders_and_files_are_created_private(tmp_path: Path) -> None:
+def test_missing_settings_folders_and_files_are_created_private(tmp_path: Path) -> None:
     """Their parents are created too; a second call changes nothing."""
     folder, file = tmp_path / "a" / "b", tmp_path / "c" / "state.json"
     missing = (Missing(str(folder), is_directory=True), Missing(str(file), is_directory=False))

@@ -8,7 +8,7 @@ from tests.launch.desk import Desk
 from tests.support.attendant import Attendant
 
 
-def test_a_token_made_by_hand_is_printed_once_and_opens_a_session(desk: Desk) -> None:
+def test_a_session_token_made_by_command_is_printed_once_and_opens_a_session(desk: Desk) -> None:
     """The token is alone on standard output, ready for a variable; how to use it is on standard error."""
     said = desk.aileron("sessions", "new", "--for", "1h", "--agent", "robot")
     token = said.out.strip()
@@ -24,7 +24,7 @@ def test_a_token_made_by_hand_is_printed_once_and_opens_a_session(desk: Desk) ->
     assert token not in said.err + desk.aileron("sessions", "show", session["id"], "--json").out
 
 
-def test_a_token_made_by_hand_can_be_limited_to_some_actions(desk: Desk) -> None:
+def test_a_session_token_made_by_command_can_be_limited_to_some_actions(desk: Desk) -> None:
     """An agent with this token sees only those."""
     made = desk.aileron("sessions", "new", "--for", "1h", "--only", "no-such-*", "--json").json
     shown = desk.daemon.agent.request("GET", "/v1/actions", headers={"Authorization": f"Bearer {made['token']}"})
@@ -62,7 +62,7 @@ def test_sessions_are_listed_with_their_outcome(desk: Desk) -> None:
     assert newest[0] in [entry["id"] for entry in desk.aileron("sessions", "list", "--json").json["sessions"]]
 
 
-def test_a_cells_session_is_shown_with_its_hosts(desk: Desk) -> None:
+def test_a_session_in_a_cell_is_shown_with_the_hosts_it_can_reach(desk: Desk) -> None:
     """The list and the single view both show them; a session without a cell shows no hosts."""
     with Attendant(desk.daemon.path) as attendant:
         hosts = ["example.com", "*.example.org:8443", "example.net"]
@@ -96,7 +96,7 @@ def test_a_list_of_sessions_fits_a_terminal(desk: Desk) -> None:
     assert lines[3] == f"  {desk.folder}"
 
 
-def test_wrong_arguments_are_refused(desk: Desk) -> None:
+def test_invalid_arguments_to_the_session_commands_are_refused(desk: Desk) -> None:
     """They are too long or too short a time, an unknown session, a name that is not valid."""
     answers = {
         words: desk.aileron("sessions", *words.split())
@@ -120,7 +120,7 @@ def test_wrong_arguments_are_refused(desk: Desk) -> None:
     }
 
 
-def test_a_question_names_its_agent_and_folder(desk: Desk) -> None:
+def test_a_pending_question_is_listed_with_its_agent_and_folder(desk: Desk) -> None:
     """The list and the question show them; a pipe gets the session."""
     desk.daemon.unlock()
     desk.daemon.install_probe()

@@ -96,7 +96,7 @@ def test_the_users_arguments_come_last_and_unchanged(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_without_a_gateway_no_address_is_set(name: str) -> None:
+def test_a_setup_without_a_gateway_sets_no_model_address(name: str) -> None:
     """A launch with a gateway sets one."""
     without, with_one = (setup(name, "run", gateway=gateway) for gateway in (None, PLAIN))
 
@@ -105,7 +105,7 @@ def test_without_a_gateway_no_address_is_set(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_key_is_replaced_only_if_the_vault_has_it(name: str) -> None:
+def test_the_users_model_key_is_replaced_only_if_the_vault_has_a_key(name: str) -> None:
     """Otherwise the agent keeps the key that the user set."""
     own = {"ANTHROPIC_API_KEY": "sk-a", "OPENAI_API_KEY": "sk-o", "CODEX_API_KEY": "sk-c"}
     plain, kept = (setup(name, "run", gateway=gateway, variables=own) for gateway in (PLAIN, KEPT))
@@ -118,7 +118,7 @@ def test_a_key_is_replaced_only_if_the_vault_has_it(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 @given(path=NASTY, home=NASTY)
-def test_any_path_survives_an_agents_quoting_or_is_refused(name: str, path: str, home: str) -> None:
+def test_any_path_is_quoted_correctly_for_each_agent_or_refused(name: str, path: str, home: str) -> None:
     """A path that was quoted for an agent reads back unchanged."""
     server = AileronServer(("/" + path, "-P"), "/" + home)
     if name == "goose" and ("=" in path or ("'" in path and ('"' in path or "\\" in path))):
@@ -159,7 +159,7 @@ def test_loopback_is_excluded_from_the_users_http_proxy(name: str) -> None:
 # Snippets to paste
 
 
-def test_every_snippet_is_in_the_format_of_its_file() -> None:
+def test_every_printed_configuration_snippet_is_valid_in_its_files_format() -> None:
     """Each parses, and states the same: this program, this home, no token."""
     server = AileronServer(("/opt/a b/aileron-mcp",), "/home/mïra/é")
     texts = {name: agent.snippet(server).text for name, agent in AGENTS.items()}
@@ -268,7 +268,7 @@ def test_codex_gets_a_provider_if_the_vault_has_the_key() -> None:
     ],
 )
 @pytest.mark.parametrize("directory", ["/home/mira/.codex", "/elsewhere"])
-def test_codex_keeps_the_users_way_to_the_model(file: str, text: str, words: str, directory: str) -> None:
+def test_codex_keeps_the_model_provider_that_the_user_chose(file: str, text: str, words: str, directory: str) -> None:
     """The user chose a provider, an address or an account; the note has no secret of the account."""
     home = {} if directory.startswith("/home") else {"CODEX_HOME": directory}
     of = setup("codex", files={f"{directory}/{file}": text}, variables=home)
@@ -330,7 +330,7 @@ def test_opencode_is_not_started_if_its_configuration_cannot_be_extended(text: s
 # goose
 
 
-def test_goose_gets_the_option_after_its_subcommand() -> None:
+def test_goose_gets_its_extension_option_after_its_subcommand() -> None:
     """`goose` without arguments means `goose session`."""
     option = ("--with-extension", "aileron:/opt/aileron/bin/aileron-mcp")
 
@@ -340,7 +340,7 @@ def test_goose_gets_the_option_after_its_subcommand() -> None:
 
 
 @pytest.mark.parametrize("words", [("configure",), ("session", "list"), ("serve",), ("--version",)])
-def test_goose_starts_other_subcommands_unchanged(words: tuple[str, ...]) -> None:
+def test_goose_subcommands_without_the_extension_option_start_unchanged(words: tuple[str, ...]) -> None:
     """They do not have the option."""
     assert setup("goose", *words).arguments == words
 
@@ -363,7 +363,7 @@ def test_goose_keeps_a_server_named_like_ailerons(text: str, is_theirs: bool) ->
     assert ("is left unchanged" in " ".join(of.notes)) is is_theirs
 
 
-def test_goose_keeps_an_address_of_its_configuration() -> None:
+def test_goose_keeps_the_model_address_in_its_configuration() -> None:
     """The address counts for its own provider only; a variable of another name counts as well."""
     file = {"/x/goose/config.yaml": "GOOSE_MODEL: m\nOPENAI_HOST: https://proxy.example.com\n"}
     configured = setup("goose", "run", gateway=KEPT, files=file, XDG_CONFIG_HOME="/x")
@@ -376,7 +376,7 @@ def test_goose_keeps_an_address_of_its_configuration() -> None:
 # pi
 
 
-def test_pi_gets_an_extension() -> None:
+def test_pi_gets_an_extension_and_the_token_in_a_variable() -> None:
     """The extension's file exists; the token is not in its configuration, but in its own variable."""
     of = setup("pi", "-p", "hi")
 
@@ -400,7 +400,7 @@ def test_pi_keeps_no_compiled_copy_of_the_extension_in_a_public_folder() -> None
     "text",
     ['{"providers": {"openai": {"baseUrl": "https://p"}}}', '{ // mine\n "providers": {"openai": {"baseUrl": 1}}}'],
 )
-def test_pi_keeps_an_address_of_its_models(text: str) -> None:
+def test_pi_keeps_the_model_address_in_its_configuration(text: str) -> None:
     """The file may have comments."""
     of = setup("pi", files={"/agent/models.json": text}, PI_CODING_AGENT_DIR="/agent")
 
@@ -408,6 +408,6 @@ def test_pi_keeps_an_address_of_its_models(text: str) -> None:
     assert "openai" in of.notes[0]
 
 
-def test_pi_subcommands_start_unchanged() -> None:
+def test_pi_subcommands_start_without_the_extension() -> None:
     """They load no extension."""
     assert setup("pi", "mcp", "list").arguments == ("mcp", "list")

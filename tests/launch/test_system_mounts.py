@@ -9,7 +9,7 @@ from aileron.launch.system_mounts import LOOKED_AT, made_files, system_mounts
 from aileron_sandbox.cell.closed import closed_below
 
 
-def test_files_that_others_cannot_read_are_masked(tmp_path: Path) -> None:
+def test_system_files_that_other_users_cannot_read_are_masked_in_roots_cell(tmp_path: Path) -> None:
     """Root could otherwise read them in its cell. They are found at any depth, and the files beside them stay."""
     deep = tmp_path / "app" / "conf"
     deep.mkdir(parents=True)
@@ -28,7 +28,7 @@ def test_files_that_others_cannot_read_are_masked(tmp_path: Path) -> None:
     assert found.directories == ((str(tmp_path), str(tmp_path)),)
 
 
-def test_files_that_the_user_cannot_read_need_no_mask(tmp_path: Path) -> None:
+def test_an_ordinary_users_cell_masks_no_file_that_the_user_cannot_read(tmp_path: Path) -> None:
     """The cell of an ordinary user has no more rights than the user: /etc/shadow is already closed."""
     closed = tmp_path / "closed"
     closed.write_text("x")
@@ -49,7 +49,7 @@ def test_a_directory_with_many_private_files_is_masked_whole(tmp_path: Path) -> 
     assert system_mounts(closed_below((str(tmp_path),)), (str(tmp_path),)).masked == (str(many),)
 
 
-def test_a_directory_that_was_not_searched_is_masked_and_noted(tmp_path: Path) -> None:
+def test_a_directory_that_could_not_be_searched_in_time_is_masked_and_noted(tmp_path: Path) -> None:
     """The search has a time limit; a note names the option that shows the rest."""
     first, big = tmp_path / "a", tmp_path / "b"
     for directory, count in ((first, 5), (big, 300)):
@@ -72,7 +72,7 @@ def test_private_files_are_searched_for_unless_a_result_is_given() -> None:
     assert system_mounts((("/etc/one",), ("/opt/many",))).masked == ("/etc/one", "/opt/many")
 
 
-def test_only_a_real_directory_is_searched(tmp_path: Path) -> None:
+def test_links_files_and_missing_paths_are_not_searched_for_private_files(tmp_path: Path) -> None:
     """A file, a link to a directory and a missing path are skipped beside a real one."""
     (tmp_path / "real").mkdir()
     (tmp_path / "real" / "key").touch(mode=0o600)
@@ -83,7 +83,7 @@ def test_only_a_real_directory_is_searched(tmp_path: Path) -> None:
     assert closed_below(tops) == ((str(tmp_path / "real" / "key"),), ())
 
 
-def test_a_link_of_the_root_stays_a_link(tmp_path: Path) -> None:
+def test_a_symbolic_link_in_the_root_directory_stays_a_link_in_the_cell(tmp_path: Path) -> None:
     """/bin is a link on a merged-usr system; a missing directory is skipped."""
     (tmp_path / "usr" / "bin").mkdir(parents=True)
     (tmp_path / "bin").symlink_to("usr/bin")
@@ -93,7 +93,7 @@ def test_a_link_of_the_root_stays_a_link(tmp_path: Path) -> None:
     assert found.directories == ((str(tmp_path / "usr"), str(tmp_path / "usr")),)
 
 
-def test_a_note_names_what_was_not_searched() -> None:
+def test_a_note_names_the_directory_that_was_not_searched_for_private_files() -> None:
     """The note names the option that shows it, except for /etc, where keys lie."""
     found = system_mounts(((), ("/etc/x", "/opt/x")))
 
@@ -103,7 +103,7 @@ def test_a_note_names_what_was_not_searched() -> None:
     )
 
 
-def test_generated_files_contain_no_names_of_the_machine() -> None:
+def test_system_files_generated_for_a_cell_contain_no_names_of_the_machine() -> None:
     """They name no name server, no private host, and not the machine itself."""
     made = dict(made_files())
 

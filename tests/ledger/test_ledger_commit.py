@@ -58,7 +58,7 @@ async def test_a_committed_row_is_visible_to_another_process(ledger: Ledger, pat
     assert seen.stdout.strip() == "2"
 
 
-async def test_a_failing_commit_does_not_undo_the_others_of_its_group(ledger: Ledger, path: Path) -> None:
+async def test_a_failing_commit_does_not_undo_the_other_commits_of_its_group(ledger: Ledger, path: Path) -> None:
     """The failed commit's rows are gone, its caller gets the reason, and the chain continues as if they had never been there."""
     failed: list[str] = []
 
@@ -179,7 +179,7 @@ async def test_the_rows_of_one_caller_keep_its_order(ledger: Ledger) -> None:
     assert numbers == [2, 3, 4, 5, 6]
 
 
-def test_a_caller_without_a_loop_can_commit_and_read(ledger: Ledger) -> None:
+def test_a_caller_without_an_event_loop_can_commit_and_read(ledger: Ledger) -> None:
     """The blocking functions do the same as the asynchronous ones."""
     assert ledger.commit_now(lambda tx: tx.append(note("a"))) == 2
     assert ledger.read_now(lambda snapshot: snapshot.head()).seq == 2
@@ -238,7 +238,7 @@ print("whole" if verify(path).is_whole else "broken")
 """
 
 
-def test_a_file_that_cannot_grow_fails_the_commit_and_recovers(path: Path) -> None:
+def test_a_commit_fails_while_the_ledger_file_cannot_grow_and_works_afterwards(path: Path) -> None:
     """The write fails: no row is half written, and commits work again when there is room."""
     filled = subprocess.run(
         [sys.executable, "-c", _FILL, str(path), "limit"], capture_output=True, text=True, timeout=60
@@ -247,7 +247,7 @@ def test_a_file_that_cannot_grow_fails_the_commit_and_recovers(path: Path) -> No
     assert filled.stdout.split("\n")[:4] == ["internal_error inaccessible True", "kept", "next", "whole"], filled.stderr
 
 
-def test_a_full_disk_fails_the_commit_and_recovers(tmp_path: Path) -> None:
+def test_a_commit_fails_while_the_disk_is_full_and_works_afterwards(tmp_path: Path) -> None:
     """A file system of four megabytes is filled to its last block; no restart is needed afterwards."""
     unshare = shutil.which("unshare")
     inside = f'mount -t tmpfs -o size=4m none {tmp_path} && head -c 1000000 /dev/zero > {tmp_path}/ballast && exec "$@"'

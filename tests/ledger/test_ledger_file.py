@@ -43,7 +43,7 @@ def edit(path: Path, *statements: str) -> None:
     connection.close()
 
 
-def test_the_file_and_its_log_are_private(path: Path) -> None:
+def test_the_ledger_file_and_its_write_ahead_log_are_private_to_their_owner(path: Path) -> None:
     """The database, its write-ahead log and its shared memory have mode 0600, whatever the umask is."""
     before = os.umask(0)
     try:
@@ -56,7 +56,7 @@ def test_the_file_and_its_log_are_private(path: Path) -> None:
     assert modes == {"ledger.db": 0o600, "ledger.db-wal": 0o600, "ledger.db-shm": 0o600}
 
 
-def test_the_first_row_names_home_version_and_ledger(path: Path) -> None:
+def test_the_first_row_of_the_ledger_names_its_home_version_and_ledger_id(path: Path) -> None:
     """The genesis row also identifies the ledger: no two ledgers have the same name."""
     names = []
     for folder in ("one", "two"):
@@ -79,7 +79,7 @@ def test_reopening_continues_the_chain(path: Path) -> None:
     assert verify(path).rows == 5
 
 
-def test_a_path_with_special_characters_works(tmp_path: Path) -> None:
+def test_a_ledger_path_with_special_characters_works(tmp_path: Path) -> None:
     """The path must never be parsed as a database URI."""
     home = tmp_path / "a?mode=ro&b #%41 ü"
     home.mkdir()
@@ -144,7 +144,9 @@ def _no_rows(path: Path) -> None:
         (_no_rows, "the genesis row is missing"),
     ],
 )
-def test_an_unsuitable_file_is_refused(path: Path, spoil: Callable[[Path], None], why: str) -> None:
+def test_an_unsuitable_ledger_file_is_refused_with_the_reason(
+    path: Path, spoil: Callable[[Path], None], why: str
+) -> None:
     """Each refusal has its reason; the unchanged file opens."""
     made(path)
     open_at(path).close()
@@ -154,7 +156,7 @@ def test_an_unsuitable_file_is_refused(path: Path, spoil: Callable[[Path], None]
         open_at(path)
 
 
-def test_a_refused_file_is_left_as_it_was(path: Path) -> None:
+def test_a_refused_ledger_file_is_not_changed(path: Path) -> None:
     """A foreign file is not written to, not even its journal mode."""
     edit(path, "CREATE TABLE t (x)")
     path.chmod(0o600)

@@ -201,7 +201,7 @@ class Note(msgspec.Struct, frozen=True, tag_field="type", tag="note"):
     words: list[str] = []
 
 
-def test_the_newest_event_of_a_type_is_visible_within_its_group(ledger: Ledger) -> None:
+def test_the_newest_event_of_a_type_is_visible_to_its_own_commit_group(ledger: Ledger) -> None:
     """Functions of the same group see it before it is written, and all readers afterwards."""
 
     def write(tx: Transaction) -> tuple[Recorded[Note] | None, Recorded[Note] | None]:

@@ -173,7 +173,7 @@ def test_a_search_that_takes_too_long_is_ended(ledger: Ledger, path: Path, monke
     assert ledger.read_now(lambda snapshot: snapshot.head()).seq == 1
 
 
-def test_a_reader_cannot_write(ledger: Ledger) -> None:
+def test_a_read_connection_of_the_ledger_cannot_write(ledger: Ledger) -> None:
     """The connection itself refuses, whatever a function tries."""
     with pytest.raises(AileronError, match="readonly"):
         ledger.read_now(lambda snapshot: snapshot._db.execute("DELETE FROM events"))

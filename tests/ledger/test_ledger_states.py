@@ -71,7 +71,7 @@ def test_a_run_moves_only_from_an_expected_state(ledger: Ledger) -> None:
             assert caught.value.failure.details == {"status": now.value}
 
 
-def test_fields_that_a_move_does_not_set_are_kept(ledger: Ledger) -> None:
+def test_fields_of_a_run_that_a_transition_does_not_set_are_kept(ledger: Ledger) -> None:
     """Connector and outcome are written once and kept; the times change."""
     ledger.commit_now(lambda tx: tx.insert_run(a_run(connector="github://a/b")))
     first = ledger.read_now(lambda snapshot: snapshot.run("run-1"))

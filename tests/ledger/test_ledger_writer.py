@@ -68,7 +68,7 @@ def writer(store: Store) -> Iterator[GroupWriter[None]]:
     assert not store.is_open
 
 
-async def test_commits_during_a_flush_form_the_next_group(writer: GroupWriter[None], store: Store) -> None:
+async def test_commits_during_a_flush_form_the_next_commit_group(writer: GroupWriter[None], store: Store) -> None:
     """The first commit has a flush of its own, and the forty that queue behind it share the next one."""
     store.disk.clear()
     async with anyio.create_task_group() as tasks:
@@ -82,7 +82,7 @@ async def test_commits_during_a_flush_form_the_next_group(writer: GroupWriter[No
     assert store.groups == [1, 40]
 
 
-async def test_each_caller_of_a_failed_group_gets_an_error(writer: GroupWriter[None], store: Store) -> None:
+async def test_each_caller_of_a_failed_commit_group_gets_an_error(writer: GroupWriter[None], store: Store) -> None:
     """Each error is a separate object, and the next group is served."""
     failure = Failure(failure_class=FailureClass.INTERNAL_ERROR, message="no room", boundary=Boundary.RUNTIME)
     store.breaks = GroupFailed(failure)

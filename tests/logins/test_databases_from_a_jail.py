@@ -90,7 +90,7 @@ def done(home: DaemonHome, op: str, *sql: str) -> Any:
 
 
 @pytest.mark.parametrize("server", ["postgres", "mysql"])
-def test_a_driver_reads_and_writes_without_the_password(home: DaemonHome, server: str) -> None:
+def test_a_database_driver_in_a_jail_reads_and_writes_without_the_password(home: DaemonHome, server: str) -> None:
     """The driver uses a transaction, which the writer's account may commit; the ledger has the login and its server."""
     assert done(home, server, WRITE, READ) == [[], sorted([*SHIPS, ["Pamir", 4]])]
     answer = home.run(server, {"sql": f"DELETE FROM ship WHERE name = 'Pamir'\n{READ}"})
@@ -184,7 +184,7 @@ def _of_a_jail(pid: int) -> bytes | None:
     return memory_unless_ended(pid) if b"aileron_sandbox" in command_of(pid) else None
 
 
-def test_the_password_is_in_no_file(home: DaemonHome) -> None:
+def test_the_password_is_in_no_file_of_the_home(home: DaemonHome) -> None:
     """The search covers the whole home: ledger, log, connector, sockets; the log is not empty."""
     done(home, "postgres", READ)
     assert scan([home.path], SECRET.encode()) == {}

@@ -215,7 +215,7 @@ def _found(forms: dict[str, bytes], data: bytes) -> list[str]:
 
 @pytest.mark.abuse_case("LP12")
 @pytest.mark.parametrize("protocol", [*BY_PASSWORD, "ssh"])
-def test_the_secret_is_in_no_frame_and_only_in_the_login_s_own_memory(
+def test_the_secret_is_in_no_frame_and_only_in_the_memory_of_the_login_process(
     home: TheirHome, servers: Servers, protocol: str
 ) -> None:
     """The search runs while the secret is in use, and finds it in the login's process: the positive control."""
@@ -245,7 +245,7 @@ def test_the_secret_is_in_no_frame_and_only_in_the_login_s_own_memory(
 
 
 @pytest.mark.abuse_case("LP12")
-def test_the_secret_is_in_no_file(home: TheirHome, servers: Servers) -> None:
+def test_the_secret_of_a_login_is_in_no_file(home: TheirHome, servers: Servers) -> None:
     """The search covers ledger, log, sockets, connectors and the vault; a word said in the jail is found there."""
     words = {protocol: f"written-by-{protocol}-{home.user}" for protocol in ("imap", "ssh")}
     for protocol, word in words.items():

@@ -117,14 +117,14 @@ def test_a_stream_that_ends_within_the_secret_shows_only_its_beginning() -> None
     assert mask.finish() == b"hun" + b"*" * (len(SECRET) - 1 - SHOWN)
 
 
-def test_a_secret_below_the_documented_minimum_is_not_masked() -> None:
+def test_a_secret_shorter_than_the_documented_minimum_is_not_masked() -> None:
     """Three bytes are too short. Without any secret, the very same object is returned."""
     piece = b"abc" * 100
     assert Mask([b"abc"]).feed(piece) == piece
     assert Mask([]).feed(piece) is piece
 
 
-def test_occurrences_are_counted_once() -> None:
+def test_each_occurrence_of_the_secret_is_counted_once() -> None:
     """An occurrence may be split over pieces, or be in another encoding."""
     mask = Mask([SECRET])
     mask.feed(SECRET + b" " + SECRET[:5])

@@ -96,7 +96,7 @@ def ships(server: MariaDB) -> Any:
     return tuple(server.run("SELECT name, masts FROM shop.ship ORDER BY name"))
 
 
-def test_an_unmodified_library_reads_and_writes(at: At, server: MariaDB) -> None:
+def test_an_unmodified_mysql_library_reads_and_writes(at: At, server: MariaDB) -> None:
     """PyMySQL uses a transaction, parameters, an error, and more rows than fit into a packet."""
     with at("writer") as login:
         assert login.logged_in().mechanism == "mysql_native_password"
@@ -144,7 +144,7 @@ def test_client_options_that_the_stream_does_not_support_are_refused(at: At, fla
         assert login.over().problem is Problem.NOT_ALLOWED
 
 
-def test_an_ed25519_login_and_a_reading_account_cannot_write(at: At, server: MariaDB) -> None:
+def test_read_only_mysql_logins_by_ed25519_or_native_password_can_read_but_not_write(at: At, server: MariaDB) -> None:
     """The server switches to MariaDB's ed25519 plugin; either account reads, and its DELETE is denied."""
     for user, mechanism in (("edwards", "client_ed25519"), ("reader", "mysql_native_password")):
         with at(user, details=READING) as login:
@@ -214,7 +214,7 @@ def test_an_account_that_can_write_is_refused_for_a_read_only_login(
         ("writer", "with\nline", "shop", Problem.UNUSABLE_CREDENTIAL),
     ],
 )
-def test_a_failed_login_has_the_problem_of_its_cause(
+def test_each_cause_of_a_failed_mysql_login_is_reported_as_its_own_problem(
     at: At, user: str, password: str | None, database: str, problem: Problem
 ) -> None:
     """`password` None stands for the right password."""
@@ -231,7 +231,7 @@ def test_too_many_connections_are_not_reported_as_a_wrong_password(at: At) -> No
             assert second.failed().problem is Problem.CLOSED
 
 
-def test_a_wrong_certificate_is_refused(at: At, server: MariaDB) -> None:
+def test_a_mysql_server_with_a_wrong_certificate_is_refused(at: At, server: MariaDB) -> None:
     """The certificate is another host's, or of an authority that nobody trusts."""
     with at("writer", host="db.example") as login:
         assert login.failed().problem is Problem.CERTIFICATE
@@ -468,7 +468,9 @@ def outcome(pieces: Iterable[bytes]) -> tuple[bytes, str]:
 
 
 @given(st.lists(COMMAND, max_size=8), st.data())
-def test_filtering_does_not_depend_on_how_the_bytes_are_split(packets: list[bytes], data: st.DataObject) -> None:
+def test_the_filter_of_mysql_commands_does_not_depend_on_how_the_bytes_are_split(
+    packets: list[bytes], data: st.DataObject
+) -> None:
     """Even a part of a refused command must not have been passed on."""
     stream = b"".join(packets)
     pieces = []

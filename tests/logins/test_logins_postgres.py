@@ -96,7 +96,7 @@ def rows(server: PostgreSQL, sql: str = "SELECT name, masts FROM ship ORDER BY n
 SHIPS: Final = [["Gorch Fock", 3], ["Passat", 4]]
 
 
-def test_an_unmodified_library_reads_and_writes(at: At, server: PostgreSQL) -> None:
+def test_an_unmodified_postgresql_library_reads_and_writes(at: At, server: PostgreSQL) -> None:
     """pg8000 uses transactions and parameters, and meets an error."""
     with at("writer") as login:
         assert login.logged_in().mechanism == "SCRAM-SHA-256-PLUS"
@@ -115,7 +115,7 @@ def test_an_unmodified_library_reads_and_writes(at: At, server: PostgreSQL) -> N
     assert rows(server) == SHIPS
 
 
-def test_the_database_is_the_bindings_or_named_after_the_user(at: At) -> None:
+def test_the_opened_database_is_that_of_the_binding_or_named_after_the_user(at: At) -> None:
     """The library's choice does not matter."""
     with (
         at("writer", details=LoginDetails(database="template1")) as login,
@@ -153,7 +153,7 @@ def test_a_failed_login_is_reported_with_its_cause(
 
 
 @pytest.mark.parametrize(("user", "form"), [("by_md5", "md5"), ("by_password", "cleartext")])
-def test_a_login_without_scram_needs_permission(at: At, user: str, form: PasswordForm) -> None:
+def test_a_postgresql_login_without_scram_needs_the_binding_s_permission(at: At, user: str, form: PasswordForm) -> None:
     """SCRAM is used whenever the server asks for it. A wrong password is refused with permission, too."""
     allowed = LoginDetails(database="postgres", weak_password=form)
     with at(user, details=allowed) as login:
@@ -183,7 +183,7 @@ def test_a_password_that_was_sent_is_masked_in_results(at: At) -> None:
         assert cursor.fetchone() == [PASSWORD]
 
 
-def test_a_wrong_certificate_is_refused(at: At, server: PostgreSQL) -> None:
+def test_a_postgresql_server_with_a_wrong_certificate_is_refused(at: At, server: PostgreSQL) -> None:
     """The certificate is another host's, or of an authority that nobody trusts."""
     with at("writer", host="db.example") as login:
         assert login.failed().problem is Problem.CERTIFICATE
@@ -285,7 +285,7 @@ def test_allowed_start_up_parameters_are_set_and_reported(at: At) -> None:
 @pytest.mark.parametrize(
     "name", ["options", "role", "session_authorization", "replication", "_pq_.x", "statement_timeout\0"]
 )
-def test_other_start_up_parameters_are_refused(at: At, name: str) -> None:
+def test_start_up_parameters_that_are_not_allowed_are_refused(at: At, name: str) -> None:
     """Only those of the test above are allowed; the library shows the reason."""
     with at("writer") as login:
         answers = Raw(login).start(**{"user": "x", name: "-c role=boss"})
@@ -498,7 +498,7 @@ def copy_in(raw: Raw, sql: str) -> list[tuple[bytes, bytes]]:
     )
 
 
-def test_a_copy_works_in_a_preview_and_is_rolled_back(at: At, server: PostgreSQL) -> None:
+def test_a_copy_statement_works_in_a_preview_and_is_rolled_back(at: At, server: PostgreSQL) -> None:
     """The COPY is a simple query, whose Sync has to come after the rows."""
     with at("writer", reads_only=True) as login:
         raw = Raw(login)

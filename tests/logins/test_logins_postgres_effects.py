@@ -181,7 +181,7 @@ BEFORE: Final = [[1, "Bergen"], [2, "Bergen"], [3, "Rome"]]
 AFTER: Final = [[1, "Oslo"], [2, "Oslo"], [3, "Rome"]]
 
 
-def test_a_preview_shows_the_rows_and_rolls_them_back(opens: Opens, admin: Admin) -> None:
+def test_a_preview_shows_the_changed_rows_and_rolls_the_change_back(opens: Opens, admin: Admin) -> None:
     """The rows are listed, with their number."""
     found = effects(opens, UPDATE)
     assert found.text.splitlines() == [
@@ -326,7 +326,7 @@ GRANT ALL ON ALL TABLES IN SCHEMA shop TO writer;
         ("UPDATE shop.parts SET part = 2 WHERE part = 1 RETURNING *", None),
     ],
 )
-def test_unlisted_changes_in_the_table_itself_are_counted(
+def test_changes_of_the_same_table_that_returning_does_not_list_are_counted(
     opens: Opens, admin: Admin, sql: str, unlisted: str | None
 ) -> None:
     """The causes are a foreign key to the same table, a trigger, and an overwritten row: RETURNING lists none of these."""
@@ -392,7 +392,7 @@ def test_text_behind_the_end_of_a_statement_is_refused(server: PostgreSQL, admin
     assert admin.run("SELECT said FROM shop.log") == [["first"]]
 
 
-def test_an_insert_may_leave_columns_to_the_database(opens: Opens, admin: Admin) -> None:
+def test_an_insert_may_leave_the_values_of_columns_to_the_database(opens: Opens, admin: Admin) -> None:
     """A sequence number and a time differ each time, and the preview says so."""
     sql = "INSERT INTO shop.customers (name, city) VALUES ('Di', 'Nice') RETURNING *"
     seen = effects(opens, sql)
@@ -427,7 +427,7 @@ def test_rows_of_partitions_count_as_rows_of_their_table(opens: Opens, admin: Ad
         ),
     ],
 )
-def test_the_table_that_changes_is_named_and_its_columns_come_first(
+def test_a_preview_names_the_changed_table_and_lists_its_columns_first(
     opens: Opens, admin: Admin, sql: str, says: str
 ) -> None:
     """Other tables that the statement reads, and aliases, make no difference."""
@@ -495,7 +495,9 @@ def test_a_change_of_zero_rows_can_be_previewed_and_run(opens: Opens, admin: Adm
         (["COMMIT", "BEGIN"], "the transaction is over"),
     ],
 )
-def test_a_change_that_cannot_be_shown_is_refused(opens: Opens, admin: Admin, statements: list[str], why: str) -> None:
+def test_a_database_change_that_a_preview_cannot_show_is_refused(
+    opens: Opens, admin: Admin, statements: list[str], why: str
+) -> None:
     """Each case has its reason, and nothing has changed."""
     assert why in refused(opens, "BEGIN", *statements)
     assert cities(admin) == BEFORE
@@ -575,7 +577,7 @@ def test_a_setting_changed_in_sql_is_refused(
 
 
 @pytest.mark.parametrize("before", ["SELECT 1", " ", "-- nothing", None])
-def test_a_change_of_role_ends_the_stream(server: PostgreSQL, admin: Admin, before: str | None) -> None:
+def test_a_change_of_the_database_role_ends_the_stream(server: PostgreSQL, admin: Admin, before: str | None) -> None:
     """This holds even if no row is changed: the stream ends after the statement that took the role."""
     admin.run(WRITTEN)
     with ready(server, preview=True) as (login, library):
@@ -605,7 +607,7 @@ def test_a_change_of_role_ends_the_stream(server: PostgreSQL, admin: Admin, befo
     ],
     ids=["by a function at the plan", "set back by the last row", "set back by a trigger"],
 )
-def test_rows_are_shown_with_the_settings_of_the_login(
+def test_rows_of_a_preview_are_shown_with_the_database_settings_of_the_login(
     server: PostgreSQL, admin: Admin, sql: str, refusal: str | None
 ) -> None:
     """The service writes rows out when the statement is over, so a setting that was reset by then affects none."""
@@ -624,7 +626,7 @@ def test_rows_are_shown_with_the_settings_of_the_login(
 
 
 @pytest.mark.abuse_case("LC9")
-def test_a_statement_behind_a_write_cannot_reset_a_setting_unnoticed(server: PostgreSQL, admin: Admin) -> None:
+def test_a_statement_after_a_write_cannot_reset_a_database_setting_unnoticed(server: PostgreSQL, admin: Admin) -> None:
     """Planning it is enough: PostgreSQL then calls functions that are declared IMMUTABLE."""
     admin.run(WRITTEN)
     write = "UPDATE shop.bills SET amount = amount WHERE id = 1 AND set_config('extra_float_digits','-15',true) <> '' RETURNING *"
@@ -644,7 +646,7 @@ def test_a_statement_behind_a_write_cannot_reset_a_setting_unnoticed(server: Pos
 
 
 @pytest.mark.parametrize(("before", "is_shown"), [("SELECT 1", True), ("SELECT set_config({}, 'all', true)", False)])
-def test_a_setting_of_a_library_loaded_meanwhile_counts_once_it_is_set(
+def test_a_setting_of_a_database_library_loaded_during_a_stream_is_checked_once_it_is_set(
     server: PostgreSQL, admin: Admin, before: str, is_shown: bool
 ) -> None:
     """PostgreSQL does not list the setting before that."""
@@ -709,13 +711,13 @@ def test_a_connector_cannot_start_with_a_setting_that_formats_values(
     assert f"{name!r} is not the library's choice" in over.message
 
 
-def test_no_statement_may_precede_the_transaction(opens: Opens, admin: Admin) -> None:
+def test_no_statement_may_precede_the_transaction_of_a_previewed_change(opens: Opens, admin: Admin) -> None:
     """Such a statement would be committed by itself."""
     assert "is BEGIN" in refused(opens, UPDATE)
     assert cities(admin) == BEFORE
 
 
-def test_a_run_needs_an_earlier_preview(server: PostgreSQL) -> None:
+def test_a_run_that_changes_rows_needs_an_earlier_preview(server: PostgreSQL) -> None:
     """The effects of the run would have nothing to be compared with."""
     with LoginAt(
         WithoutProof, f"postgres+plain://localhost:{server.port}", "by_trust", b"none", previewed=True
@@ -725,7 +727,7 @@ def test_a_run_needs_an_earlier_preview(server: PostgreSQL) -> None:
         assert "look at the preview" in login.over().message
 
 
-def test_a_superuser_is_refused(opens: Opens, admin: Admin) -> None:
+def test_a_login_as_a_database_superuser_is_refused(opens: Opens, admin: Admin) -> None:
     """The functions of a superuser can act outside the database."""
     assert "is a superuser" in refused(opens, "BEGIN", user="postgres", secret=b"of the cluster's owner")
 

@@ -138,7 +138,9 @@ def test_bytes_injected_before_tls_are_neither_used_nor_quoted(answer: bytes, pr
 
 
 @pytest.mark.parametrize(("offer", "said"), [(PLUS, b"p=tls-server-end-point,,"), (OFFER, b"y,,")])
-def test_a_stripped_channel_binding_is_noticed_by_the_server(authority: Authority, offer: bytes, said: bytes) -> None:
+def test_a_removed_offer_of_channel_binding_is_noticed_by_the_server(
+    authority: Authority, offer: bytes, said: bytes
+) -> None:
     """The client sends `y`, "I support channel binding": a server that offered it must refuse (RFC 5802 section 6)."""
     first: list[bytes] = []
 
@@ -471,7 +473,7 @@ ANSWER: Final = st.sampled_from(
 @given(st.lists(MESSAGE, max_size=8), st.lists(st.tuples(st.integers(0, 400), ANSWER), max_size=12))
 @example([wire.message(b"B", wire.text("", "") + query("COMMIT") * 200)], [(0, READY_FAILED)])
 @example([query("SELECT x"), wire.message(b"d", query("COMMIT") * 9)], [(30, READY_FAILED)])
-def test_our_messages_are_never_inserted_into_a_message_of_the_connector(
+def test_aileron_s_own_messages_are_never_inserted_into_a_message_of_the_connector(
     said: list[bytes], answers: list[tuple[int, bytes]]
 ) -> None:
     """A rollback may be due while the connector's message is half sent: the server would misread the rest."""
@@ -490,7 +492,9 @@ def test_our_messages_are_never_inserted_into_a_message_of_the_connector(
 
 
 @given(st.lists(MESSAGE, max_size=6), st.data())
-def test_filtering_does_not_depend_on_how_the_bytes_are_split(said: list[bytes], data: st.DataObject) -> None:
+def test_the_filter_of_a_connector_s_messages_does_not_depend_on_how_the_bytes_are_split(
+    said: list[bytes], data: st.DataObject
+) -> None:
     """The reason of a refusal does not depend on it either."""
     whole, cut = Frame(only_reads=True), Frame(only_reads=True)
     stream = b"".join(said)
@@ -516,7 +520,9 @@ ROWS: Final = st.lists(st.binary(max_size=30).map(lambda data: wire.message(b"D"
 
 
 @given(ROWS, st.data())
-def test_answers_do_not_depend_on_how_the_bytes_are_split(rows: bytes, data: st.DataObject) -> None:
+def test_the_filter_of_a_server_s_answers_does_not_depend_on_how_the_bytes_are_split(
+    rows: bytes, data: st.DataObject
+) -> None:
     """Rows pass unchanged; the answers to our own messages are removed."""
     own = wire.message(b"1") + wire.message(b"2")
     stream = own + wire.message(b"T", b"x") + rows + wire.message(b"C", b"SELECT 1\0") + wire.ready(b"T")

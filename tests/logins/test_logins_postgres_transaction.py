@@ -222,7 +222,7 @@ def test_the_previewed_change_is_committed_for_any_split_of_the_bytes() -> None:
 
 
 @given(st.lists(st.binary(max_size=60), max_size=8), st.lists(st.binary(max_size=60), max_size=8))
-def test_arbitrary_bytes_raise_only_login_errors(up: list[bytes], down: list[bytes]) -> None:
+def test_arbitrary_bytes_of_service_or_connector_raise_only_login_errors(up: list[bytes], down: list[bytes]) -> None:
     """The bytes may come from the service or from the connector."""
     transaction = Transaction(None)
     with contextlib.suppress(LoginError):

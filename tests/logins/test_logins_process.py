@@ -177,7 +177,7 @@ def descriptors(pid: int) -> list[str]:
 
 
 @pytest.mark.abuse_case("LP3")
-async def test_killing_a_login_ends_only_its_own_stream() -> None:
+async def test_killing_a_login_process_ends_only_its_own_stream() -> None:
     """The other login, and the process that forked both, continue."""
     async with keeping() as keeper:
         with logging_in() as (theirs, service), logging_in() as (theirs_too, service_too):
@@ -196,7 +196,7 @@ async def test_killing_a_login_ends_only_its_own_stream() -> None:
 
 
 @pytest.mark.abuse_case("LP2")
-async def test_login_processes_end_with_their_keeper_and_are_started_again_when_needed() -> None:
+async def test_login_processes_end_with_their_forking_process_or_keeper_and_start_again_when_needed() -> None:
     """Killing the forking process ends its logins; the next login starts another one."""
     async with keeping() as keeper:
         with logging_in() as (theirs, service):
@@ -242,7 +242,7 @@ async def test_an_unanswered_login_ends_at_its_deadline() -> None:
 
 
 @pytest.mark.abuse_case("LP10")
-async def test_abandoned_logins_end_at_once_and_leave_room() -> None:
+async def test_logins_whose_connector_closed_the_stream_end_at_once_and_make_room_for_new_logins() -> None:
     """A connector opens and closes streams again and again, at a silent service, long before the deadline."""
     async with keeping() as keeper:
         with logging_in() as (theirs, service):

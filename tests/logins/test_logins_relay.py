@@ -239,7 +239,7 @@ def test_a_connector_that_does_not_read_makes_the_service_wait() -> None:
         assert len(read_all(login.client)) == sent
 
 
-def test_an_end_that_came_with_the_last_bytes_is_noticed_after_them(authority: trustme.CA) -> None:
+def test_an_end_of_a_connection_that_came_with_its_last_bytes_is_noticed_after_them(authority: trustme.CA) -> None:
     """TLS has already read the end from the socket, so the socket is never reported as readable again."""
     with Service(swollen, authority).logged_in() as (service, login):
         login.logged_in()
@@ -263,7 +263,7 @@ def test_a_connector_that_closes_with_unread_data_ends_the_stream_without_an_err
 
 
 @pytest.mark.abuse_case("LP8")
-def test_a_filter_holds_a_bounded_number_of_answers() -> None:
+def test_a_filter_holds_a_bounded_number_of_unread_answers() -> None:
     """The filter itself answers commands, and the connector sends them without reading the answers."""
     with Service(in_lines).logged_in() as (_service, login):
         assert sent_until_stopped(login.client, b"mine\n" * 1000) < (4 << 20)
@@ -286,7 +286,7 @@ def test_bytes_sent_right_after_the_login_pass_first_and_through_the_filter() ->
 
 
 @pytest.mark.abuse_case("LP6")
-def test_a_note_is_recorded_before_its_bytes_are_sent() -> None:
+def test_an_event_that_a_filter_reports_is_recorded_before_its_bytes_are_sent() -> None:
     """A note that cannot be recorded ends the stream, and its bytes are not sent."""
     kept: list[Note] = []
     waiting = threading.Event()

@@ -174,7 +174,7 @@ PROTOCOLS = pytest.mark.parametrize("protocol", ["smtp", "imap", "pop3"])
 
 @pytest.mark.abuse_case("LM1")
 @PROTOCOLS
-def test_a_stripped_starttls_is_refused(authority: Authority, protocol: str) -> None:
+def test_a_mail_service_that_does_not_agree_to_starttls_gets_no_password(authority: Authority, protocol: str) -> None:
     """The offer is missing, or STARTTLS is refused: no password is sent. Control: the service agrees to TLS."""
     for strip in ("not offered", "refused", "agreed"):
         dialect = Dialect(protocol, starttls=strip != "not offered")
@@ -200,7 +200,9 @@ def test_a_stripped_starttls_is_refused(authority: Authority, protocol: str) -> 
 
 @pytest.mark.abuse_case("LM1")
 @PROTOCOLS
-def test_commands_injected_before_tls_are_refused(authority: Authority, protocol: str) -> None:
+def test_bytes_injected_behind_a_service_s_agreement_to_starttls_are_refused(
+    authority: Authority, protocol: str
+) -> None:
     """CVE-2011-0411: the packet that agrees to TLS also has words to be read after it."""
     dialect = Dialect(protocol)
     injected = {"smtp": b"250 AUTH PLAIN\r\n", "imap": b"* CAPABILITY IMAP4rev1 AUTH=PLAIN\r\n", "pop3": b"+OK\r\n"}
@@ -218,7 +220,7 @@ def test_commands_injected_before_tls_are_refused(authority: Authority, protocol
 
 @pytest.mark.abuse_case("LM1")
 @PROTOCOLS
-def test_mechanisms_offered_before_tls_do_not_count(authority: Authority, protocol: str) -> None:
+def test_login_mechanisms_offered_only_before_tls_are_not_used(authority: Authority, protocol: str) -> None:
     """The service offers PLAIN before TLS and only an unusable mechanism after it: PLAIN is not used."""
     before, after = Dialect(protocol), Dialect(protocol, mechanisms="CRAM-MD5")
 
@@ -249,7 +251,7 @@ def test_an_imap_connection_that_is_logged_in_already_is_refused(authority: Auth
 
 @pytest.mark.abuse_case("LM2")
 @PROTOCOLS
-def test_an_invalid_certificate_is_refused(authority: Authority, protocol: str) -> None:
+def test_a_mail_service_with_an_invalid_certificate_is_refused(authority: Authority, protocol: str) -> None:
     """The certificate is expired, or for another name: nothing is sent."""
     long_ago = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
 
@@ -416,7 +418,7 @@ def test_a_service_that_does_scram_wrongly_gets_no_password(
 
 @pytest.mark.abuse_case("LM4")
 @PROTOCOLS
-def test_a_service_that_asks_again_after_plain_is_refused(authority: Authority, protocol: str) -> None:
+def test_a_service_that_sends_another_challenge_after_plain_is_refused(authority: Authority, protocol: str) -> None:
     """PLAIN has only one message."""
     dialect = Dialect(protocol, mechanisms="PLAIN")
 
@@ -432,7 +434,7 @@ def test_a_service_that_asks_again_after_plain_is_refused(authority: Authority, 
 
 @pytest.mark.abuse_case("LM4")
 @PROTOCOLS
-def test_the_login_mechanism_sends_the_user_name_first(authority: Authority, protocol: str) -> None:
+def test_the_sasl_mechanism_login_sends_the_user_name_first(authority: Authority, protocol: str) -> None:
     """A service that asks for the password first gets neither."""
     for prompts, is_done in (((b"Username:", b"Password:"), True), ((b"Password:", b"Username:"), False)):
         dialect = Dialect(protocol, mechanisms="LOGIN")
@@ -477,7 +479,7 @@ def test_a_service_with_unknown_mechanisms_only_gets_no_password(authority: Auth
 
 @pytest.mark.abuse_case("LM11")
 @PROTOCOLS
-def test_a_service_that_closes_half_way_is_reported(authority: Authority, protocol: str) -> None:
+def test_a_mail_service_that_closes_during_the_login_is_reported(authority: Authority, protocol: str) -> None:
     """The service closes at once, after the greeting, after its capabilities, and after the command of the login."""
     for steps in range(4):
         dialect = Dialect(protocol)
@@ -528,7 +530,7 @@ def test_the_length_of_a_mail_service_s_answers_is_bounded(authority: Authority,
 
 @pytest.mark.abuse_case("LM5")
 @pytest.mark.parametrize("code", [b"535", b"534", b"454", b"550"])
-def test_any_smtp_refusal_is_a_refused_credential(authority: Authority, code: bytes) -> None:
+def test_any_smtp_refusal_of_a_login_is_reported_as_a_refused_credential(authority: Authority, code: bytes) -> None:
     """A "temporary" code counts too: some services use it for locked accounts, so there is no second try."""
     dialect = Dialect("smtp")
 
@@ -543,7 +545,7 @@ def test_any_smtp_refusal_is_a_refused_credential(authority: Authority, code: by
 
 @pytest.mark.abuse_case("LM6")
 @PROTOCOLS
-def test_a_repeated_password_in_a_refusal_is_not_passed_on(authority: Authority, protocol: str) -> None:
+def test_a_password_that_a_service_repeats_in_its_refusal_is_not_passed_on(authority: Authority, protocol: str) -> None:
     """The service repeats it in the clear and in base64; its other words are kept."""
     dialect = Dialect(protocol, mechanisms="PLAIN")
     echo = SECRET + b" and " + base64.b64encode(b"\0mira\0" + SECRET) + b" will not do"
@@ -589,7 +591,7 @@ def test_a_capability_that_contains_the_password_is_left_out(authority: Authorit
 # Logins that no real server here has.
 
 
-def test_the_login_command_of_imap_sends_literals(authority: Authority) -> None:
+def test_the_imap_login_command_sends_user_name_and_password_as_literals(authority: Authority) -> None:
     """The service offers no SASL mechanism. Services differ in what a quoted string may contain."""
 
     def script(talk: Talk) -> None:
@@ -619,7 +621,7 @@ def test_the_login_command_of_imap_sends_literals(authority: Authority) -> None:
             assert "IDLE" in client.capabilities
 
 
-def test_user_and_pass_of_pop3_are_used_without_capa(authority: Authority) -> None:
+def test_the_pop3_commands_user_and_pass_are_used_if_the_service_has_no_capa(authority: Authority) -> None:
     """Services from before RFC 2449 have no CAPA command."""
 
     def script(talk: Talk) -> None:

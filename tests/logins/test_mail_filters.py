@@ -118,7 +118,7 @@ def test_smtp_extensions_that_change_the_end_of_data_are_not_offered() -> None:
 
 
 @pytest.mark.abuse_case("LM9")
-def test_an_envelope_is_noted_before_data_is_sent() -> None:
+def test_a_mail_envelope_is_noted_before_the_data_command_is_sent() -> None:
     """The library sends all commands at once; the service gets one at a time."""
     heard, _server = _say(LETTER)
     assert heard.order == [
@@ -148,7 +148,7 @@ def test_noted_recipients_are_those_that_the_service_accepted() -> None:
     assert b"DATA" not in server.heard
 
 
-def test_a_message_refused_after_data_is_noted_as_refused() -> None:
+def test_a_mail_message_that_the_service_refuses_after_data_is_noted_as_refused() -> None:
     """The envelope was recorded before the refusal."""
     heard, _server = _say(LETTER.partition(b"hello")[0], Server(DATA=b"451 later\r\n"))
     assert heard.notes[1:] == [Submitted(size=0, code=451)]
@@ -170,7 +170,7 @@ def test_a_message_refused_after_data_is_noted_as_refused() -> None:
         b"x\ry",
     ],
 )
-def test_a_second_message_cannot_be_smuggled(smuggled: bytes) -> None:
+def test_a_second_mail_message_cannot_be_smuggled_into_the_first(smuggled: bytes) -> None:
     """CVE-2023-51764: two servers see different ends of a message. A message with such bytes is never completed."""
     head = LETTER.partition(b"hello")[0]
     evil = b"MAIL FROM:<evil@example.com>\r\nRCPT TO:<c@example.com>\r\nDATA\r\nevil\r\n.\r\n"
@@ -185,7 +185,7 @@ def test_a_second_message_cannot_be_smuggled(smuggled: bytes) -> None:
         assert b"evil" not in server.heard
 
 
-def test_escaped_dots_and_ends_within_a_message_pass() -> None:
+def test_a_mail_message_with_escaped_dots_and_escaped_ends_of_data_passes() -> None:
     """Positive control: a message that a library escaped passes at any split."""
     body = b".\r\n"
     for text in (b"..x\r\n...\r\n.. \r\n.\r\n", b"x\r\n.x\r\n.\r\n", body):
@@ -253,7 +253,7 @@ def test_addresses_are_noted_as_the_service_reads_them(path: bytes) -> None:
     assert heard.notes[0] == Envelope(sender="", recipients=(path[1:-1].decode(),))
 
 
-def test_a_note_of_an_envelope_is_bounded() -> None:
+def test_the_size_of_a_noted_mail_envelope_is_bounded() -> None:
     """Further recipients get the answer of a server that has no room for more."""
     import msgspec
 
@@ -267,7 +267,7 @@ def test_a_note_of_an_envelope_is_bounded() -> None:
         assert len(msgspec.json.encode(heard.notes[0])) < MAX_NOTE_BYTES
 
 
-def test_a_library_may_send_ahead_only_a_bounded_amount() -> None:
+def test_a_mail_library_may_send_only_a_bounded_amount_before_the_service_answers() -> None:
     """The service has not answered, and PIPELINING was not offered."""
     through = _smtp()
     list(through.up(b"NOOP\r\n"))
@@ -278,7 +278,7 @@ def test_a_library_may_send_ahead_only_a_bounded_amount() -> None:
 
 
 @pytest.mark.abuse_case("LM11")
-def test_an_early_answer_is_noted_and_an_unrequested_answer_is_refused() -> None:
+def test_an_smtp_answer_before_a_message_s_end_is_noted_and_an_unrequested_answer_is_refused() -> None:
     """An early answer comes before the end of a message. Of unrequested answers only 421, a goodbye, passes."""
     through, server = _smtp(), Server()
     _talk(through, [LETTER.partition(b"hello")[0], b"hello\r\n"], server, _whole)
@@ -293,7 +293,7 @@ def test_an_early_answer_is_noted_and_an_unrequested_answer_is_refused() -> None
 
 
 @pytest.mark.abuse_case("LM10")
-def test_a_preview_sends_no_message() -> None:
+def test_an_smtp_stream_of_a_preview_sends_no_message() -> None:
     """MAIL and RCPT pass, so that recipients are checked; DATA ends the stream."""
     with pytest.raises(LoginError) as refused:
         _say(LETTER, reads_only=True)
@@ -312,7 +312,7 @@ def _imap_up(through: Filter, *pieces: bytes) -> bytes:
 
 @pytest.mark.abuse_case("LM7")
 @pytest.mark.parametrize("size", [b"{5}", b"{5+}", b"~{5}"])
-def test_a_literal_is_not_read_as_a_command(size: bytes) -> None:
+def test_an_imap_literal_is_not_read_as_a_command(size: bytes) -> None:
     """A message that contains a LOGIN line is appended; outside a literal, that line is a command and refused."""
     through = ImapFilter(reads_only=False)
     first, text, rest = b"a APPEND x " + size + b"\r\n", b"b LOG", b"IN x\r\n"
@@ -328,7 +328,7 @@ def test_a_literal_is_not_read_as_a_command(size: bytes) -> None:
 
 
 @pytest.mark.abuse_case("LM7")
-def test_the_line_after_a_refused_literal_is_a_command() -> None:
+def test_the_line_after_a_refused_imap_literal_is_checked_as_a_command() -> None:
     """The line is checked like any command, and only the refusal itself ends the wait for the literal."""
     through = ImapFilter(reads_only=False)
     assert _imap_up(through, b"a APPEND x {90}\r\n", b"b LOGIN x y\r\n") == b"a APPEND x {90}\r\n"
@@ -380,7 +380,7 @@ def test_a_line_that_a_service_may_read_in_another_way_is_refused(line: bytes, r
         b"LOGOUT",
     ],
 )
-def test_a_preview_of_imap_may_read(command: bytes) -> None:
+def test_an_imap_stream_of_a_preview_may_read(command: bytes) -> None:
     """This is the positive control of the next test."""
     assert _imap_up(ImapFilter(reads_only=True), b"a " + command + b"\r\n") == b"a " + command + b"\r\n"
 
@@ -415,7 +415,7 @@ def test_a_preview_of_imap_may_read(command: bytes) -> None:
         b"",
     ],
 )
-def test_a_preview_of_imap_changes_nothing(command: bytes) -> None:
+def test_an_imap_stream_of_a_preview_changes_nothing(command: bytes) -> None:
     """Only listed commands pass, and none of them changes even a flag."""
     with pytest.raises(LoginError) as refused:
         _imap_up(ImapFilter(reads_only=True), b"a " + command + b"\r\n")
@@ -437,7 +437,7 @@ def test_a_second_login_of_pop3_is_refused(command: bytes) -> None:
 
 @pytest.mark.abuse_case("LM10")
 @pytest.mark.parametrize("command", [b"DELE 1", b"RETR 1", b"XTND XMIT", b""])
-def test_a_preview_of_pop3_changes_nothing(command: bytes) -> None:
+def test_a_pop3_stream_of_a_preview_changes_nothing(command: bytes) -> None:
     """RETR marks a message as read at some services; without a preview each command passes."""
     line = command + b"\r\n"
     assert list(Pop3Filter(reads_only=False).up(line)) == [Passed(to_server=line)]
@@ -514,7 +514,7 @@ def _outcome(through: Filter, pieces: list[bytes], *, is_smtp: bool, cuts: list[
 
 @pytest.mark.parametrize("protocol", list(MAKES))
 @given(data=st.data(), reads_only=st.booleans(), cuts=st.lists(st.integers(0, 2000), max_size=12))
-def test_splits_of_the_bytes_do_not_change_the_outcome(
+def test_the_outcome_of_a_mail_stream_does_not_depend_on_how_its_bytes_are_split(
     protocol: str, data: st.DataObject, reads_only: bool, cuts: list[int]
 ) -> None:
     """Service, library and record get the same bytes; of errors only the kind is compared."""
@@ -531,7 +531,7 @@ def test_splits_of_the_bytes_do_not_change_the_outcome(
 @pytest.mark.abuse_case("LM7")
 @pytest.mark.parametrize("protocol", list(MAKES))
 @given(data=st.data())
-def test_a_placeholder_never_reaches_the_service(protocol: str, data: st.DataObject) -> None:
+def test_a_library_s_placeholder_credential_never_reaches_the_mail_service(protocol: str, data: st.DataObject) -> None:
     """The placeholder is dropped wherever a library logs in, except in a message that contains the words."""
     make, lines = MAKES[protocol]
     text = b"".join(data.draw(st.lists(lines, max_size=14)))
@@ -549,7 +549,9 @@ def test_a_placeholder_never_reaches_the_service(protocol: str, data: st.DataObj
     ),
     reads_only=st.booleans(),
 )
-def test_any_bytes_pass_or_raise_a_login_error(protocol: str, talk: list[tuple[bool, bytes]], reads_only: bool) -> None:
+def test_any_bytes_of_service_or_library_pass_or_raise_a_login_error(
+    protocol: str, talk: list[tuple[bool, bytes]], reads_only: bool
+) -> None:
     """The bytes come from the service and from the library."""
     through = MAKES[protocol][0](reads_only)
     with contextlib.suppress(LoginError):

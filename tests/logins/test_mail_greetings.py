@@ -170,7 +170,9 @@ def test_splits_of_a_library_s_bytes_do_not_change_the_answers(
         ("pop3", b"AUTH LOGIN\r\neA==\r\neA==\r\nb NOOP\r\n", Pop3Filter),
     ],
 )
-def test_a_library_can_log_in_in_each_way(protocol: str, library: bytes, kind: type[Filter]) -> None:
+def test_a_mail_library_can_log_in_by_each_command_of_its_protocol(
+    protocol: str, library: bytes, kind: type[Filter]
+) -> None:
     """Bytes that the library sent right behind its login stay to be read."""
     came, _said, at_server, left = _greeted(protocol, [library])
     assert isinstance(came, kind)
@@ -178,7 +180,7 @@ def test_a_library_can_log_in_in_each_way(protocol: str, library: bytes, kind: t
 
 
 @pytest.mark.parametrize(("protocol", "library"), [("imap", b"a LOGOUT\r\n"), ("pop3", b"QUIT\r\n")])
-def test_a_library_may_leave_without_a_login(protocol: str, library: bytes) -> None:
+def test_a_mail_library_may_end_the_stream_without_a_login_of_its_own(protocol: str, library: bytes) -> None:
     """The library's LOGOUT or QUIT reaches the service, which says goodbye itself."""
     came, _said, at_server, _left = _greeted(protocol, [library])
     assert isinstance(came, Filter)

@@ -132,7 +132,7 @@ def test_imaplib_reads_a_mailbox_by_each_mechanism(
 
 
 @pytest.mark.parametrize("protocol", MAKES)
-def test_a_wrong_kind_of_tls_port_is_reported_with_its_declaration(
+def test_tls_at_a_starttls_port_and_starttls_at_a_tls_port_are_reported(
     dovecot: Dovecot,
     postfix: Postfix,
     authority: Authority,
@@ -164,7 +164,9 @@ def test_a_server_that_accepts_only_tokens_is_sent_no_password(
 
 
 @pytest.mark.parametrize("authenticates", ["LOGIN", "PLAIN", "PLAIN-IR"])
-def test_imaplib_can_log_in_in_each_way(dovecot: Dovecot, authority: Authority, authenticates: str) -> None:
+def test_imaplib_can_log_in_by_login_and_by_authenticate(
+    dovecot: Dovecot, authority: Authority, authenticates: str
+) -> None:
     """LOGIN and AUTHENTICATE work alike; a message is appended by a literal, as drafts are."""
     with (
         _login(ImapLogin, f"imap://localhost:{dovecot.imaps}", authority, username="noor") as login,
@@ -440,7 +442,9 @@ def test_a_connection_without_tls_uses_scram_if_the_server_offers_it(
 
 
 @pytest.mark.abuse_case("LM6")
-def test_the_library_never_gets_the_password(dovecots: Callable[[str], Dovecot], authority: Authority) -> None:
+def test_a_mail_library_does_not_get_the_password_even_from_a_message_that_contains_it(
+    dovecots: Callable[[str], Dovecot], authority: Authority
+) -> None:
     """A message that contains the secret is masked on its way to the library, in each form in which it was sent."""
     dovecot = dovecots("plain login")
     dovecot.deliver("noor", b"Subject: x\r\n\r\nit is " + SECRET + b" indeed\r\n")

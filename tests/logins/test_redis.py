@@ -180,7 +180,9 @@ def test_a_password_that_a_server_would_log_is_not_sent(server: RedisServer, aut
 
 
 @needs_redis
-def test_only_the_right_server_gets_the_password(server: RedisServer, authority: Authority, tmp_path: Any) -> None:
+def test_a_redis_server_without_a_trusted_certificate_or_without_tls_gets_no_password(
+    server: RedisServer, authority: Authority, tmp_path: Any
+) -> None:
     """The other servers have a certificate of an untrusted authority, or no TLS."""
     assert refused(login(server, Authority(tmp_path))).problem is Problem.CERTIFICATE
     target = f"redis://127.0.0.1:{server.port}"
@@ -191,7 +193,7 @@ def test_only_the_right_server_gets_the_password(server: RedisServer, authority:
 
 
 @needs_redis
-def test_a_secret_may_be_any_bytes(tmp_path: Any, authority: Authority) -> None:
+def test_a_redis_password_may_consist_of_any_bytes(tmp_path: Any, authority: Authority) -> None:
     """Redis is sent the length of a secret before its bytes."""
     user = f"me on #{hashlib.sha256(SECRET).hexdigest()} ~* &* +@all"
     with RedisServer(tmp_path, authority, user) as running, login(running, authority, secret=SECRET) as stream:
@@ -274,7 +276,7 @@ def passed(*pieces: bytes) -> bytes:
         (command(b""), command(b"")),
     ],
 )
-def test_a_login_of_the_client_is_replaced_by_that_of_the_binding(sent: bytes, goes_on: bytes) -> None:
+def test_a_redis_client_s_own_login_is_replaced_by_that_of_the_binding(sent: bytes, goes_on: bytes) -> None:
     """The form of the login and the split of its bytes make no difference."""
     assert passed(sent) == goes_on
     assert passed(*(sent[at : at + 1] for at in range(len(sent)))) == goes_on
@@ -316,7 +318,9 @@ WORDS = st.sampled_from([b"AUTH", b"hello", b"GET", b"", b"3", b"x" * 70, b"\r\n
 
 
 @given(st.lists(st.lists(WORDS, min_size=1, max_size=4), max_size=6), st.lists(st.integers(0, 400), max_size=6))
-def test_filtering_does_not_depend_on_how_commands_are_split(commands: list[list[bytes]], cuts: list[int]) -> None:
+def test_the_filter_of_redis_commands_does_not_depend_on_how_their_bytes_are_split(
+    commands: list[list[bytes]], cuts: list[int]
+) -> None:
     """Each command passes unchanged, or is replaced by one of ours."""
     commands = [each for each in commands if each[0] != b"hello" or len(each) < 3]
     sent = b"".join(command(*each) for each in commands)

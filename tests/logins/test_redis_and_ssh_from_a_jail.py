@@ -232,7 +232,9 @@ def test_dulwich_clones_pushes_and_fetches(ssh_home: DaemonHome, served: Path) -
 
 
 @needs_sshd
-def test_only_declared_subsystems_and_commands_are_executed(ssh_home: DaemonHome, sshd: Sshd) -> None:
+def test_only_ssh_subsystems_and_commands_that_the_manifest_declares_are_executed(
+    ssh_home: DaemonHome, sshd: Sshd
+) -> None:
     """A command that the manifest does not name is refused before a connection is made."""
     assert ssh_home.done("sftp") == "0200000003"
     assert ssh_home.done("execute", command="echo hello") == "hello\n"

@@ -106,7 +106,7 @@ def test_a_preview_executes_only_reading_commands(sshd: Sshd) -> None:
 
 
 @needs_sshd
-def test_input_and_output_of_a_command_pass(sshd: Sshd) -> None:
+def test_input_and_output_of_a_remote_command_pass_unchanged(sshd: Sshd) -> None:
     """Any bytes pass in both directions, across several key exchanges and a half-close; the command exits with 0."""
     sent = os.urandom(1 << 16) * 64
     with login(sshd, "cat; echo and the end") as stream:
@@ -153,7 +153,7 @@ def test_an_sftp_subsystem_is_requested_and_responds(sshd: Sshd) -> None:
 
 
 @needs_sshd
-def test_unread_output_is_not_read_from_the_server(sshd: Sshd, tmp_path: Path) -> None:
+def test_output_that_the_connector_does_not_read_is_not_read_from_the_server(sshd: Sshd, tmp_path: Path) -> None:
     """The command blocks when the SSH window and the sockets are full."""
     count = tmp_path / "count"
     with login(sshd, f"while head -c 100000 /dev/zero; do echo >> {count}; done") as stream:
@@ -207,7 +207,7 @@ def test_a_host_certificate_is_not_accepted_for_the_pinned_key() -> None:
 @needs_sshd
 @pytest.mark.parametrize("name", ["ssh-ed25519", "ecdsa-sha2-nistp256", "ssh-rsa"])
 @pytest.mark.parametrize("form", ["openssh", "pkcs8-pem", "pkcs1-pem"])
-def test_every_kind_of_key_logs_in(sshd: Sshd, name: str, form: str) -> None:
+def test_every_kind_of_ssh_key_logs_in(sshd: Sshd, name: str, form: str) -> None:
     """Each key type and file format works; RSA signs with SHA-2."""
     if (name, form) == ("ssh-ed25519", "pkcs1-pem"):
         pytest.skip("there is no such form")
@@ -228,7 +228,9 @@ def test_every_kind_of_key_logs_in(sshd: Sshd, name: str, form: str) -> None:
         (lambda: b"\xff\xfe", "UTF-8"),
     ],
 )
-def test_an_unusable_secret_is_reported(make: Callable[[], bytes], why: str) -> None:
+def test_an_unusable_ssh_secret_is_reported_before_anything_is_sent_to_the_server(
+    make: Callable[[], bytes], why: str
+) -> None:
     """The report comes before a byte is sent to the server."""
     with _Listener() as nobody:
         error = refused(login(nobody, "true", make()))
@@ -272,7 +274,7 @@ class _Passwords(asyncssh.SSHServer):
         return password == "correct horse"
 
 
-def test_a_password_is_sent_once_and_by_its_own_method() -> None:
+def test_an_ssh_password_is_sent_once_and_only_by_the_password_method() -> None:
     """The server's output could repeat the password, so it is masked there."""
 
     class Server(_Passwords):
@@ -403,7 +405,7 @@ def test_banners_before_the_login_are_bounded() -> None:
     assert "more than" in error.message
 
 
-def test_a_server_cannot_open_channels_to_us() -> None:
+def test_an_ssh_server_cannot_open_channels_to_the_login_process() -> None:
     """Port and socket forwarding are refused, and the command continues, without a terminal or an environment."""
     refusals: list[str] = []
 
@@ -429,7 +431,7 @@ def test_a_server_cannot_open_channels_to_us() -> None:
 
 
 @needs_sshd
-def test_a_broken_connection_is_not_a_successful_end(sshd: Sshd) -> None:
+def test_a_broken_connection_is_not_reported_as_the_successful_end_of_a_command(sshd: Sshd) -> None:
     """The connection is killed while a command runs."""
     with login(sshd, "kill -9 $PPID; sleep 5") as stream:
         everything(stream.client)

@@ -34,7 +34,7 @@ def test_no_action_input_can_have_the_name_of_the_account_argument() -> None:
     assert INPUT_NAME.fullmatch(ACCOUNT) is None
 
 
-def test_a_choice_of_accounts_adds_one_optional_argument() -> None:
+def test_an_action_with_several_accounts_gets_one_optional_account_argument() -> None:
     """The argument lists the values and their accounts; the action's own schema stays as it was."""
     entry = choosing(*TWO)
     before = msgspec.json.encode(entry.input_schema)
@@ -51,12 +51,12 @@ def test_a_choice_of_accounts_adds_one_optional_argument() -> None:
     assert msgspec.json.encode(entry.input_schema) == before
 
 
-def test_without_a_choice_the_tool_has_no_account_argument() -> None:
+def test_an_action_without_several_accounts_has_no_account_argument() -> None:
     """The schema equals that of an action without accounts."""
     assert tool_of(choosing()).input_schema == offered("get-advice").input_schema
 
 
-def test_with_more_accounts_than_are_listed_any_name_is_accepted() -> None:
+def test_any_account_name_is_accepted_if_there_are_too_many_accounts_to_list() -> None:
     """The list is truncated and says so. Without an enum, a strict client can still name an unlisted account."""
     about = shaped(tool_of(choosing(*(Account(value=f"a{n}", told=f"a{n}") for n in range(33)))).input_schema)[
         "properties"
@@ -101,7 +101,7 @@ async def test_an_account_argument_that_is_not_a_string_is_refused(value: Any) -
     assert door.calls == []
 
 
-def test_a_refusal_names_the_accounts_to_call_again_with() -> None:
+def test_a_call_refused_for_lack_of_an_account_lists_the_accounts() -> None:
     """The refusal lists the choices and says to ask the person; where there is no choice, it refers to the message."""
     details = {"choices": ["oauth2/mail/home", "oauth2/mail/work"]}
     several = AileronError(FailureClass.BINDING_REQUIRED, "2 could serve", boundary=Boundary.USER, details=details)

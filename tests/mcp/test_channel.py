@@ -87,7 +87,7 @@ async def taken(door: DictDoor) -> AsyncIterator[Taken]:
 
 @pytest.mark.abuse_case("A45")
 @pytest.mark.anyio
-async def test_requests_on_a_channel_are_made_as_its_agent() -> None:
+async def test_requests_on_a_channel_belong_to_the_session_of_its_agent() -> None:
     """The channel determines the session, as messages cannot name one. Each response has its request's number."""
     door = DictDoor(offered("quick"))
     async with taken(door) as process:
@@ -248,7 +248,7 @@ async def test_a_call_made_while_the_channel_ends_raises_agent_gone(turns: int) 
 
 
 @given(st.lists(st.binary(max_size=30)), st.data())
-def test_any_split_of_the_stream_gives_the_same_messages(messages: list[bytes], data: st.DataObject) -> None:
+def test_any_split_of_the_byte_stream_gives_the_same_messages(messages: list[bytes], data: st.DataObject) -> None:
     """A read can end anywhere within a message."""
     stream = b"".join(map(framed, messages))
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=8)))
@@ -269,6 +269,6 @@ def test_any_split_of_the_stream_gives_the_same_messages(messages: list[bytes], 
 @given(
     st.one_of(st.builds(List, st.integers(0, 9), st.none() | st.text()), st.builds(call, st.integers(0, 9), st.text()))
 )
-def test_a_message_survives_encoding_and_decoding(asked: Asked) -> None:
+def test_a_message_is_unchanged_after_encoding_and_decoding(asked: Asked) -> None:
     """The round trip holds for any text that a caller may have written into a message."""
     assert decode_asked(encode(asked)) == asked

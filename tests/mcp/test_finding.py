@@ -27,7 +27,7 @@ def action(name: str, **options: str) -> ActionFile:
 
 
 @pytest.mark.parametrize(("file", "count"), [("requests.txt", 60), ("requests_after.txt", 30)])
-def test_the_sample_requests_mean_existing_actions(file: str, count: int) -> None:
+def test_the_sample_requests_for_the_search_name_existing_actions(file: str, count: int) -> None:
     """The sets have 300 actions, 60 requests and 30 later ones, each for one or two actions."""
     assert len(MANY) == 300
     assert len({words for words, _ in requests(file)}) == count
@@ -37,7 +37,7 @@ def test_the_sample_requests_mean_existing_actions(file: str, count: int) -> Non
 
 
 @pytest.mark.parametrize("file", ["requests.txt", "requests_after.txt"])
-def test_nine_of_ten_requests_have_a_right_action_in_the_first_five(file: str) -> None:
+def test_the_first_five_search_results_include_a_right_action_for_nine_of_ten_requests(file: str) -> None:
     """Two of three have it first. Both hold for the requests that the ranking was made with, and for those written after it."""
     finder = Finder()
     answers = [
@@ -50,7 +50,7 @@ def test_nine_of_ten_requests_have_a_right_action_in_the_first_five(file: str) -
     assert len(first) >= len(answers) * 2 // 3
 
 
-def test_the_answer_does_not_depend_on_the_order_of_the_actions() -> None:
+def test_search_results_do_not_depend_on_the_order_of_the_actions() -> None:
     """The answer does not depend on earlier requests either."""
     finder = Finder()
     shuffled = list(MANY.values())
@@ -59,14 +59,14 @@ def test_the_answer_does_not_depend_on_the_order_of_the_actions() -> None:
         assert [hit.name for hit in finder.find(words, shuffled)] == found(words)
 
 
-def test_actions_that_match_equally_are_sorted_by_name() -> None:
+def test_search_results_that_match_equally_are_sorted_by_name() -> None:
     """The order of two actions with the same text is not left to chance."""
     same = [action(name, body="Sends a letter.") for name in ("letter-b", "letter-a")]
 
     assert found("send a letter", *same) == ["letter-a", "letter-b"]
 
 
-def test_a_name_counts_more_than_a_description() -> None:
+def test_a_match_in_an_actions_name_ranks_above_a_match_in_its_description() -> None:
     """The name wins however often an author repeats the words in a description."""
     named, mentioned = action("send-letter"), action("paint-fence", body="Does not send a letter. " + "Paint. " * 5)
 
@@ -85,13 +85,13 @@ def test_a_name_counts_more_than_a_description() -> None:
         ("CreateIssue", "create-issue"),
     ],
 )
-def test_word_endings_spellings_and_synonyms_are_found(words: str, name: str) -> None:
+def test_a_search_matches_word_endings_spelling_variants_and_synonyms(words: str, name: str) -> None:
     """The words are spelled as people, agents and programming interfaces spell them."""
     assert found(words, action("create-issue"), action("merge-request"), action("water-plants"))[0] == name
 
 
 @pytest.mark.parametrize("words", ["", " ", "the of to", "zzz qqq", "!?…", "\x00\x1b[31m", "a"])
-def test_words_without_meaning_find_nothing(words: str) -> None:
+def test_a_search_for_words_without_meaning_finds_no_action(words: str) -> None:
     """The search returns no result rather than a guess."""
     assert found(words) == []
 
@@ -114,7 +114,7 @@ def test_no_more_actions_are_found_than_the_limit_allows() -> None:
     assert found("list", limit=3) == found("list", limit=9)[:3]
 
 
-def test_a_thousand_actions_are_ranked_quickly() -> None:
+def test_a_search_among_a_thousand_actions_is_fast() -> None:
     """A request takes some milliseconds once the texts are indexed; the bound is ten times that, for busy machines."""
     actions = [parse_action(text, file=f"{name}.md") for name, text in many_actions(1000).items()]
     finder = Finder()

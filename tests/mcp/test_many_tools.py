@@ -52,7 +52,7 @@ async def find(client: Client, words: str, **more: Any) -> dict[str, Any]:
 
 
 @both_eras
-async def test_an_agent_lists_finds_and_runs_an_action(mode: str) -> None:
+async def test_an_agent_lists_finds_and_runs_one_of_three_hundred_actions(mode: str) -> None:
     """Six tools stand in place of three hundred; the right action comes with everything that a call needs."""
     door = many()
     async with running(door) as server, connected(server, mode) as client:
@@ -89,7 +89,7 @@ async def test_every_search_result_stays_within_its_size_limit() -> None:
                 assert "search for its name" in found["next_step"]
 
 
-async def test_a_schema_that_is_too_long_is_left_out_and_the_answer_says_so() -> None:
+async def test_a_search_result_says_that_a_schema_was_too_long_and_left_out() -> None:
     """The names of the arguments are still listed."""
     inputs = "".join(
         f'[[inputs]]\nname = "input_{number}"\ntype = "string"\ndescription = "{"long " * 100}"\n\n'
@@ -107,7 +107,7 @@ async def test_a_schema_that_is_too_long_is_left_out_and_the_answer_says_so() ->
     assert [hit["name"] for hit in found["actions"][1:]] == ["huge_other"]
 
 
-async def test_a_search_result_is_bounded_whatever_authors_wrote() -> None:
+async def test_a_search_result_is_bounded_even_if_actions_have_the_longest_allowed_texts() -> None:
     """Twenty actions have the longest names, intents and bodies; every agent still shows the result whole."""
     texts = [
         action_text(f"same-{'n' * 56}-{number:02}", body="größe 𝔘 " * 2000).replace(
@@ -126,7 +126,7 @@ async def test_a_search_result_is_bounded_whatever_authors_wrote() -> None:
 
 
 @both_eras
-async def test_a_found_action_says_whether_it_needs_approval_and_which_accounts_exist(mode: str) -> None:
+async def test_a_search_result_says_whether_an_action_needs_approval_and_which_accounts_it_has(mode: str) -> None:
     """The result mentions the approval unless a standing grant exists, and lists the accounts to choose from."""
     door = DictDoor(offered("pay-bill", gated=True), offered("pay-rent", gated=True, irreversible=False, granted=True))
     entry = door.actions["pay-bill"]
@@ -172,7 +172,7 @@ async def test_run_action_returns_the_same_result_as_the_actions_own_tool(mode: 
 
 
 @both_eras
-async def test_a_tool_that_is_not_listed_can_still_be_called(mode: str) -> None:
+async def test_an_action_that_is_not_in_the_tool_list_can_still_be_called_as_a_tool(mode: str) -> None:
     """Agents remember names from earlier sessions. An unknown name is still a protocol error."""
     async with running(many()) as server, connected(server, mode) as client:
         result = await client.call_tool("stripe_create_refund", {"charge": "ch_1"})
@@ -190,7 +190,7 @@ async def test_a_tool_that_is_not_listed_can_still_be_called(mode: str) -> None:
         ("send_email", "mail_send_message"),
     ],
 )
-async def test_an_unknown_name_is_answered_with_the_nearest_names(name: str, nearest: str) -> None:
+async def test_running_an_unknown_action_returns_the_nearest_action_names(name: str, nearest: str) -> None:
     """The call ran no action; the suggested names let the next call succeed."""
     door = many()
     async with running(door) as server, connected(server, "auto") as client:
@@ -204,7 +204,7 @@ async def test_an_unknown_name_is_answered_with_the_nearest_names(name: str, nea
     assert door.calls == []
 
 
-async def test_an_action_removed_after_listing_is_answered_with_the_nearest_names() -> None:
+async def test_running_an_action_removed_after_it_was_listed_returns_the_nearest_names() -> None:
     """The daemon's own message is passed on, because only the daemon knows why the action is gone."""
     door = many(20)
     async with running(door) as server, connected(server, "auto") as client:
@@ -243,7 +243,9 @@ async def test_run_action_accepts_the_tools_name_and_the_files_name(name: str) -
         ("run_action", {"name": "run-action"}, "run_action is a tool of its own"),
     ],
 )
-async def test_arguments_that_do_not_fit_are_explained(tool: str, args: dict[str, Any], problem: str) -> None:
+async def test_invalid_arguments_to_run_action_are_explained_in_a_tool_result(
+    tool: str, args: dict[str, Any], problem: str
+) -> None:
     """The error is a tool result, which a model reads; no action was run."""
     door = DictDoor(offered("a"))
     async with running(door) as server, connected(server, "auto") as client:
@@ -254,7 +256,7 @@ async def test_arguments_that_do_not_fit_are_explained(tool: str, args: dict[str
     assert door.calls == []
 
 
-async def test_a_search_without_matches_is_answered_with_advice() -> None:
+async def test_a_search_without_matches_suggests_other_words() -> None:
     """The result is neither a guess nor an error: it suggests searching with other words."""
     async with running(many(20)) as server, connected(server, "auto") as client:
         found = await find(client, "qwertz \u202e zzz")
@@ -264,7 +266,7 @@ async def test_a_search_without_matches_is_answered_with_advice() -> None:
     assert "Try other words" in found["next_step"]
 
 
-async def test_progress_of_an_action_arrives_whichever_way_it_was_called() -> None:
+async def test_progress_of_an_action_arrives_by_run_action_and_by_its_own_tool() -> None:
     """Progress has the token of the client's call, both through `run_action` and through the action's own tool."""
     door = many(20)
     seen: list[float] = []

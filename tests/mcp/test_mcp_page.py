@@ -26,7 +26,7 @@ def rows(heading: str) -> list[list[str]]:
     return [[cell.strip() for cell in row.strip("|").split(" | ")] for row in table]
 
 
-def test_our_tools_and_their_arguments_are_on_the_page() -> None:
+def test_the_page_lists_every_built_in_tool_with_its_arguments() -> None:
     """Each tool has a row of its own, with every argument."""
     shown = {row[0].strip("`"): set(re.findall(r"`(\w+)`", row[1])) for row in rows("Tools") if len(row) == 3}
 
@@ -37,7 +37,7 @@ def test_our_tools_and_their_arguments_are_on_the_page() -> None:
     assert f"a page has at most {tools.PAGE_TOOLS}" in PAGE
 
 
-def test_the_page_has_the_hints_of_our_tools() -> None:
+def test_the_page_lists_the_hints_of_every_built_in_tool() -> None:
     """All four hints of each tool are compared."""
     shown = {}
     for names, *hints in rows("Hints"):
@@ -56,7 +56,7 @@ def test_the_page_has_the_current_sizes_of_tool_lists() -> None:
 
 
 @pytest.mark.parametrize("status", RunStatus)
-def test_every_fact_of_a_result_is_on_the_page(status: RunStatus) -> None:
+def test_the_page_lists_every_fact_that_a_tool_result_can_contain(status: RunStatus) -> None:
     """This holds for every state and every optional fact."""
     known = {name for row in rows("Results") for name in re.findall(r"`(\w+)`", row[0])}
     more = {"question": "?", "executed_arguments": {}, "error": {"class": "outcome_unknown", "message": "m"}}
@@ -69,7 +69,7 @@ def test_every_fact_of_a_result_is_on_the_page(status: RunStatus) -> None:
     assert STATES.keys() == set(RunStatus)
 
 
-def test_the_page_has_the_bounds_of_the_code() -> None:
+def test_the_page_states_the_same_bounds_as_the_code() -> None:
     """The page and the code name the same numbers."""
     shown = " ".join(cell for row in rows("Bounds") for cell in row)
 

@@ -144,7 +144,7 @@ def processes() -> list[psutil.Process]:
     return found
 
 
-async def test_the_process_starts_with_the_first_agent_and_ends_after_the_last(tmp_path: Path) -> None:
+async def test_the_protocol_process_starts_with_the_first_agent_and_ends_after_the_last(tmp_path: Path) -> None:
     """An idle agent still counts as connected. After the last one has left, the next agent gets a new process."""
     async with served(tmp_path) as home:
         assert processes() == []
@@ -161,7 +161,7 @@ async def test_the_process_starts_with_the_first_agent_and_ends_after_the_last(t
     assert processes() == []
 
 
-async def test_killing_the_process_ends_its_connections_and_a_new_one_starts(tmp_path: Path) -> None:
+async def test_killing_the_protocol_process_ends_its_connections_and_a_new_one_starts(tmp_path: Path) -> None:
     """Calls end as when an agent disconnects. An HTTP request gets no response, because it may have begun."""
     request = Request()
     async with served(tmp_path) as home, anyio.create_task_group() as tasks:
@@ -181,7 +181,7 @@ async def test_killing_the_process_ends_its_connections_and_a_new_one_starts(tmp
         assert killed.pid not in [process.pid for process in processes()]
 
 
-async def test_an_agent_not_yet_accepted_by_a_killed_process_is_served_by_the_next(tmp_path: Path) -> None:
+async def test_an_agent_not_yet_accepted_by_a_killed_protocol_process_is_served_by_the_next_one(tmp_path: Path) -> None:
     """The agent connects while the process is suspended, and notices nothing when it is killed."""
     async with served(tmp_path) as home:
         assert await home.works()
@@ -197,7 +197,7 @@ async def test_an_agent_not_yet_accepted_by_a_killed_process_is_served_by_the_ne
             stopped.kill()
 
 
-async def test_an_agent_waits_while_the_process_has_no_free_descriptor(tmp_path: Path) -> None:
+async def test_a_connecting_agent_waits_while_the_protocol_process_has_no_free_descriptor(tmp_path: Path) -> None:
     """The agent that is already connected is served meanwhile; the waiting one is served later by the same process."""
     async with served(tmp_path) as home, home.agent() as peer, anyio.create_task_group() as tasks:
 
@@ -216,7 +216,7 @@ async def test_an_agent_waits_while_the_process_has_no_free_descriptor(tmp_path:
     assert processes() == []
 
 
-async def test_a_failed_start_of_the_process_is_retried(
+async def test_a_failed_start_of_the_protocol_process_is_retried(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """An agent that connects in between waits, and is served by the next process."""
@@ -248,7 +248,7 @@ async def test_agents_that_wait_too_long_for_a_process_are_refused(
 
 @pytest.mark.abuse_case("A45")
 @pytest.mark.skipif(os.geteuid() != 0, reason="it is undumpable: only root may look into it")
-async def test_the_process_has_its_sockets_and_nothing_else(tmp_path: Path) -> None:
+async def test_the_protocol_process_can_use_its_sockets_but_open_no_file(tmp_path: Path) -> None:
     """The process parses untrusted input: it can open no file, and the same user cannot inspect it."""
     async with served(tmp_path) as home, home.agent():
         _, hidden = processes()
@@ -261,7 +261,7 @@ async def test_the_process_has_its_sockets_and_nothing_else(tmp_path: Path) -> N
         assert {os.readlink(link).partition(":")[0] for link in opened} == {"socket", "anon_inode"}
 
 
-async def test_a_change_right_after_the_first_list_is_reported(tmp_path: Path) -> None:
+async def test_a_change_of_actions_right_after_the_first_tool_list_is_reported(tmp_path: Path) -> None:
     """The actions are first compared before any agent can list them, however long that takes."""
     has_changed = threading.Event()
 
@@ -280,7 +280,9 @@ async def test_a_change_right_after_the_first_list_is_reported(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("changes", [False, True])
-async def test_cached_answers_are_deleted_when_they_may_be_outdated(tmp_path: Path, changes: bool) -> None:
+async def test_cached_answers_for_the_relay_are_deleted_when_they_may_be_outdated(
+    tmp_path: Path, changes: bool
+) -> None:
     """The relay answers from this cache while the daemon starts. A daemon that ends keeps only a current one."""
     async with served(tmp_path) as home:
         assert await home.works()

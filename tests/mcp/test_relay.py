@@ -72,7 +72,7 @@ def greeted(agent: Agent, server: FakeServer) -> Link:
 # Bytes
 
 
-def test_lines_pass_unchanged(agent: Agent, server: FakeServer) -> None:
+def test_the_relay_passes_lines_on_unchanged(agent: Agent, server: FakeServer) -> None:
     """Spelling, spaces and invalid JSON stay as they are: the relay does not judge."""
     lines = [b'{"jsonrpc": "2.0" , "method":"x"}\n', b"\n", b"not json \xff\x00\n", '{"ü":"\u2028"}\n'.encode()]
     agent.write(b"".join(lines))
@@ -99,7 +99,7 @@ def test_a_line_is_passed_on_only_when_it_is_whole(agent: Agent, server: FakeSer
 
 
 @pytest.mark.parametrize("size", [4096, 65536, 1 << 19])
-def test_a_large_message_passes(agent: Agent, server: FakeServer, size: int) -> None:
+def test_a_large_message_from_the_client_passes_through_the_relay(agent: Agent, server: FakeServer, size: int) -> None:
     """The largest is more than a kernel buffer takes at once."""
     pid = os.fork()
     if pid == 0:  # the child writes while the test reads
@@ -112,7 +112,7 @@ def test_a_large_message_passes(agent: Agent, server: FakeServer, size: int) -> 
 
 
 @pytest.mark.parametrize("size", [4096, 65536, 4 << 20])
-def test_a_large_answer_passes(agent: Agent, server: FakeServer, size: int) -> None:
+def test_a_large_message_from_the_daemon_passes_through_the_relay(agent: Agent, server: FakeServer, size: int) -> None:
     """Messages from the daemon may be larger than those from the client."""
     agent.send(INITIALIZED)
     link = server.accept()
@@ -126,7 +126,7 @@ def test_a_large_answer_passes(agent: Agent, server: FakeServer, size: int) -> N
     os.waitpid(pid, 0)
 
 
-def test_nonblocking_standard_streams_work(home: Path, server: FakeServer) -> None:
+def test_the_relay_works_with_nonblocking_standard_streams(home: Path, server: FakeServer) -> None:
     """Some programs start a server with such pipes: nothing is lost."""
     code = (
         "import os, sys; [os.set_blocking(fd, False) for fd in (0, 1)]; "
@@ -186,7 +186,7 @@ def test_a_daemon_that_does_not_read_makes_the_client_wait(agent: Agent, server:
     ],
     ids=["first", "last", "none"],
 )
-def test_a_message_far_over_the_limit_is_refused_under_its_id(
+def test_a_message_far_over_the_limit_is_refused_with_its_own_id(
     agent: Agent, server: FakeServer, message: bytes, request_id: int | str | None
 ) -> None:
     """The id may be anywhere in the message; the next message passes."""
@@ -219,7 +219,7 @@ def test_the_relay_and_the_daemon_have_the_same_message_limit() -> None:
 # The session
 
 
-def test_the_first_line_presents_the_session(home: Path, server: FakeServer) -> None:
+def test_the_relay_sends_its_session_token_before_anything_else(home: Path, server: FakeServer) -> None:
     """The session token is sent before any byte of the client, on every connection."""
     with Agent(home, AILERON_SESSION_TOKEN=TOKEN) as agent:
         said = {"jsonrpc": "2.0", "method": "notifications/aileron/session", "params": {"token": TOKEN}}
@@ -236,7 +236,7 @@ def greeted_after(agent: Agent, server: FakeServer, said: dict[str, Any]) -> Lin
     return link
 
 
-def test_without_a_token_no_session_is_presented(agent: Agent, server: FakeServer) -> None:
+def test_a_relay_without_a_token_sends_no_session_token(agent: Agent, server: FakeServer) -> None:
     """The positive control of the test above: the daemon then treats the agent as the session `local`."""
     agent.send(INITIALIZED)
     assert server.accept().receive() == INITIALIZED
@@ -324,7 +324,9 @@ def test_a_call_whose_answer_was_lost_gets_an_error(agent: Agent, server: FakeSe
     assert error["data"] == {"retriable": False, "class": "outcome_unknown"}
 
 
-def test_a_read_only_call_whose_answer_was_lost_is_said_to_be_repeatable(agent: Agent, server: FakeServer) -> None:
+def test_a_lost_response_to_a_read_only_call_says_that_the_call_can_be_repeated(
+    agent: Agent, server: FakeServer
+) -> None:
     """Tools that only read have no effect that could happen twice."""
     link = greeted(agent, server)
     number = agent.request("tools/call", {"name": "wait_for_action", "arguments": {"id": "a-1"}})
@@ -394,7 +396,7 @@ def test_a_new_daemon_with_fewer_capabilities_ends_the_relay(
     assert (code, "start the agent again" in said) == (69, True)
 
 
-def test_only_safe_requests_are_repeated_after_a_reconnect(agent: Agent, server: FakeServer) -> None:
+def test_only_requests_without_effects_are_repeated_after_a_reconnect(agent: Agent, server: FakeServer) -> None:
     """Requests that change nothing are resent under their own ids and in order; a call between them is not."""
     link = greeted(agent, server)
     first, call, last = agent.request("tools/list"), agent.request("tools/call", CALL), agent.request("ping")
@@ -412,7 +414,7 @@ def test_only_safe_requests_are_repeated_after_a_reconnect(agent: Agent, server:
     assert link.is_quiet(0.1)
 
 
-def test_a_first_request_survives_the_loss_of_its_connection(agent: Agent, server: FakeServer) -> None:
+def test_the_first_request_of_a_client_survives_the_loss_of_its_connection(agent: Agent, server: FakeServer) -> None:
     """The relay resends the client's unanswered `server/discover`, which gets exactly one response."""
     number = agent.request("server/discover", envelope())
     link = server.accept()
@@ -448,7 +450,7 @@ def test_a_subscription_is_reopened_after_a_reconnect(agent: Agent, server: Fake
         assert agent.receive() == {"jsonrpc": "2.0", "method": LIST_CHANGED, "params": {"_meta": meta}}
 
 
-def test_an_unsent_call_goes_to_the_next_daemon(agent: Agent, server: FakeServer) -> None:
+def test_a_call_of_which_no_byte_was_sent_goes_to_the_next_daemon(agent: Agent, server: FakeServer) -> None:
     """The connection broke before any byte of the call was sent, so the call can be neither lost nor run twice."""
     link = greeted(agent, server)
     agent.send(done(99))
@@ -484,7 +486,7 @@ def test_notifications_sent_while_no_daemon_runs_reach_the_next_one(agent: Agent
     assert link.is_quiet(0.1)
 
 
-def test_a_line_that_two_parsers_read_differently_is_not_repeated(agent: Agent, server: FakeServer) -> None:
+def test_a_line_that_two_json_parsers_read_differently_is_not_repeated(agent: Agent, server: FakeServer) -> None:
     """Duplicate keys can mean a safe request to one parser and a call to another. Only unambiguous lines are resent."""
     agent.write(b'{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"send_mail"},"method":"tools/list"}\n')
     link = server.accept()

@@ -119,7 +119,7 @@ def test_a_subscription_reports_a_new_action_after_a_kill(home: DaemonHome) -> N
             home.add_probe_action("give_back", name=f"new-{time.monotonic_ns()}")  # causes the second notification
 
 
-def test_a_stopped_daemon_is_started_only_by_a_request(home: DaemonHome) -> None:
+def test_a_stopped_daemon_is_started_by_a_request_but_not_by_a_connection(home: DaemonHome) -> None:
     """The relay does not start it for the connection alone: a person may have stopped it to change something."""
     with Agent(home.path) as agent:
         agent.initialize()
@@ -177,7 +177,9 @@ def test_killing_the_protocol_process_loses_one_answer_but_not_the_run(
 @pytest.mark.abuse_case("A26")
 @pytest.mark.slow
 @pytest.mark.timeout(240)
-def test_random_kills_never_cause_a_second_effect(home: DaemonHome, upstream: CountingServer) -> None:
+def test_randomly_killing_the_daemon_never_causes_a_second_effect_of_a_call(
+    home: DaemonHome, upstream: CountingServer
+) -> None:
     """Each call has at most one effect, an answered one exactly one. As a control, some were answered and some lost."""
     with Agent(home.path) as agent:
         told, lost = killed_at_random(agent, home, upstream)
@@ -205,7 +207,7 @@ def test_a_token_of_an_ended_session_is_refused(home: DaemonHome) -> None:
 # The start
 
 
-def test_the_relay_starts_the_daemon() -> None:
+def test_the_relay_starts_the_daemon_if_it_is_not_running() -> None:
     """The person need not start it; the request waits until it is ready."""
     with daemon_home() as home, Agent(home.path) as agent:
         assert "result" in agent.ask("server/discover", envelope())

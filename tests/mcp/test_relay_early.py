@@ -84,7 +84,7 @@ def held_up(home: DaemonHome) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("version", ["2025-06-18", "2025-11-25", "2026-07-28"])
-def test_an_agent_has_its_tools_before_the_daemon_is_up(
+def test_the_relay_gives_an_agent_its_tools_before_the_daemon_has_started(
     home: DaemonHome, told: dict[str, dict[str, Any]], version: str
 ) -> None:
     """The relay answers from a cache that equals the daemon's answers in that version; a call waits for the daemon."""
@@ -131,7 +131,7 @@ def test_without_cached_answers_the_agent_waits_for_the_daemon(
 
 
 @pytest.mark.parametrize("only", [["effect"], []], ids=["limited", "not limited"])
-def test_an_agent_that_cannot_use_every_action_sees_only_its_own_list(
+def test_an_agent_restricted_to_a_selection_gets_its_tool_list_from_the_daemon(
     home: DaemonHome, told: dict[str, dict[str, Any]], only: list[str]
 ) -> None:
     """The agent begins at once, and gets its list from the daemon; one that can use everything has the list early."""
@@ -192,7 +192,7 @@ def test_a_cache_file_that_the_daemon_did_not_write_is_ignored(tmp_path: Path, s
     assert (Early(str(tmp_path)).answer(asked) != b"") == (spoilt == "not at all")
 
 
-def test_a_session_that_cannot_use_every_action_waits_for_its_own_list(tmp_path: Path) -> None:
+def test_a_session_restricted_to_a_selection_gets_no_cached_tool_list(tmp_path: Path) -> None:
     """The cached list has all actions, so it serves unrestricted sessions only; the cached handshake serves all."""
     file = tmp_path / "run" / "mcp-answers.json"
     file.parent.mkdir()
@@ -209,7 +209,7 @@ def test_a_session_that_cannot_use_every_action_waits_for_its_own_list(tmp_path:
     assert answered("ail_another") == answered("") == [True, True]
 
 
-def test_a_version_that_aileron_does_not_speak_waits_for_the_daemon(
+def test_a_client_with_an_unsupported_protocol_version_waits_for_the_daemon(
     home: DaemonHome, told: dict[str, dict[str, Any]]
 ) -> None:
     """The daemon negotiates the version; the relay does not."""

@@ -193,7 +193,7 @@ def test_requests_of_the_2026_protocol_repeat_their_method_and_name_in_headers(a
 @pytest.mark.parametrize(
     "name", ["plain", "", " edge", "edge ", "ü", "=?base64?eA==?=", "a\tb", "~!@#$%^&*()", "\ud800"]
 )
-def test_a_name_becomes_the_header_that_the_sdk_would_send(name: str) -> None:
+def test_a_tool_name_is_encoded_in_a_header_as_the_sdk_encodes_it(name: str) -> None:
     """The protocol defines how a tool's name is encoded; both refuse a name that is not valid text."""
     from mcp.shared.inbound import encode_header_value
 
@@ -238,7 +238,7 @@ def test_a_signal_ends_the_relay_and_deletes_the_session(
 # Responses
 
 
-def test_answers_come_as_json_or_as_events(agent: Agent, server: Scripted) -> None:
+def test_the_relay_accepts_answers_as_json_or_as_server_sent_events(agent: Agent, server: Scripted) -> None:
     """Notifications on the way are passed on too."""
     progress = {"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progress": 1}}
     server.then(
@@ -250,7 +250,7 @@ def test_answers_come_as_json_or_as_events(agent: Agent, server: Scripted) -> No
     assert agent.ask("tools/list", envelope())["result"] == {}
 
 
-def test_notifications_from_the_daemon_arrive(agent: Agent, server: Scripted) -> None:
+def test_notifications_from_the_daemon_arrive_over_http(agent: Agent, server: Scripted) -> None:
     """The 2025 protocol has a standing stream for them, opened after the handshake and again when it ends."""
     server.then(
         whole(200, {"result": {"protocolVersion": "2025-11-25"}}, Mcp_Session_Id="one"),
@@ -290,7 +290,7 @@ def test_notifications_from_the_daemon_arrive(agent: Agent, server: Scripted) ->
         (whole(200, b"[]"), "the daemon's answer is no message"),
     ],
 )
-def test_whatever_the_server_answers_the_client_gets_an_answer(
+def test_the_client_gets_one_error_for_any_unusable_http_response(
     agent: Agent, server: Scripted, reply: Reply, words: str
 ) -> None:
     """The client gets one error, which says what to do about it."""
@@ -330,7 +330,7 @@ def test_nonblocking_standard_streams_work(folder: Path, server: Scripted) -> No
 # The loss of the daemon
 
 
-def test_a_call_whose_answer_is_lost_is_not_sent_again(agent: Agent, server: Scripted) -> None:
+def test_a_call_whose_http_response_is_lost_is_not_sent_again(agent: Agent, server: Scripted) -> None:
     """The agent is told that the outcome is unknown; a safe request is sent again."""
     server.then(hang_up)
     error = agent.ask("tools/call", envelope(**CALL))["error"]
@@ -411,7 +411,7 @@ def test_a_subscription_is_opened_again(agent: Agent, server: Scripted) -> None:
     assert "result" in agent.answer(number)
 
 
-def test_cancelling_closes_the_connection(agent: Agent, server: Scripted) -> None:
+def test_cancelling_a_call_in_the_2026_protocol_closes_its_connection(agent: Agent, server: Scripted) -> None:
     """The protocol of 2026 cancels this way; there is no answer, and no notification."""
     gone = threading.Event()
 
@@ -430,7 +430,7 @@ def test_cancelling_closes_the_connection(agent: Agent, server: Scripted) -> Non
     assert server.seen.empty()
 
 
-def test_cancelling_in_the_older_era_sends_a_notification(agent: Agent, server: Scripted) -> None:
+def test_cancelling_a_call_in_the_2025_protocol_sends_a_notification(agent: Agent, server: Scripted) -> None:
     """A closed connection would mean nothing in that era."""
     greeted(agent, server)
     held = threading.Event()
@@ -601,7 +601,9 @@ def test_a_call_interrupted_by_a_kill_is_answered_with_outcome_unknown(
 @pytest.mark.jail
 @pytest.mark.slow
 @pytest.mark.timeout(240)
-def test_random_kills_never_cause_a_second_effect(home: DaemonHome, folder: Path, upstream: CountingServer) -> None:
+def test_randomly_killing_the_daemon_never_causes_a_second_effect_over_http(
+    home: DaemonHome, folder: Path, upstream: CountingServer
+) -> None:
     """Each call has at most one effect, and an answered one exactly one; some calls were answered and some lost, as a control."""
     with Agent(folder, **environment_of(home)) as agent:
         told, lost = killed_at_random(agent, home, upstream)
@@ -613,7 +615,9 @@ def test_random_kills_never_cause_a_second_effect(home: DaemonHome, folder: Path
 @pytest.mark.jail
 @pytest.mark.slow
 @pytest.mark.parametrize("era", ["2025", "2026"])
-def test_a_new_action_is_announced_before_and_after_a_restart(home: DaemonHome, folder: Path, era: str) -> None:
+def test_a_new_action_is_announced_over_http_before_and_after_a_daemon_restart(
+    home: DaemonHome, folder: Path, era: str
+) -> None:
     """The news comes on the standing stream, or on the subscription."""
     with Agent(folder, **environment_of(home)) as agent:
         if era == "2025":
@@ -690,7 +694,7 @@ def test_the_servers_certificate_is_verified(folder: Path) -> None:
     ],
     ids=["broken", "too long"],
 )
-def test_a_line_that_is_not_passed_on_is_answered_under_its_id(
+def test_a_line_that_the_relay_refuses_is_answered_with_the_lines_id(
     agent: Agent, server: Scripted, line: bytes, request_id: int | str
 ) -> None:
     """A client waits for a response with the id that it chose; the next request is passed on."""

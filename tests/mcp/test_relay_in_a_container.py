@@ -68,7 +68,7 @@ def outside() -> Iterator[Outside]:
         yield Outside(networks, home, folder)
 
 
-def test_an_agent_in_a_container_lists_and_calls(outside: Outside) -> None:
+def test_an_agent_in_a_container_lists_and_calls_tools(outside: Outside) -> None:
     """The action runs in a real jail of the daemon, as the agent's own session."""
     with outside.agent(outside.token()) as agent:
         agent.initialize()
@@ -79,7 +79,7 @@ def test_an_agent_in_a_container_lists_and_calls(outside: Outside) -> None:
     assert said["structuredContent"]["result"]["text"] == "out there"
 
 
-def test_a_person_outside_of_the_container_decides(outside: Outside) -> None:
+def test_a_call_from_a_container_is_decided_by_a_person_outside_of_it(outside: Outside) -> None:
     """The call returns at once; the agent polls for the decision of a person whom it cannot reach."""
     with outside.agent(outside.token()) as agent:
         agent.initialize()
@@ -94,7 +94,7 @@ def test_a_person_outside_of_the_container_decides(outside: Outside) -> None:
     assert (answer["status"], answer["result"]["text"]) == ("completed", "may I")
 
 
-def test_a_token_of_no_session_is_refused(outside: Outside) -> None:
+def test_an_unknown_token_from_a_container_is_refused(outside: Outside) -> None:
     """Callers over a network never count as the session `local`; the tests above are the positive control."""
     with outside.agent(TOKEN) as agent:
         error = agent.ask("tools/call", {"name": "give_back", "arguments": {"text": "x"}})["error"]

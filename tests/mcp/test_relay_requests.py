@@ -54,7 +54,7 @@ def conversation() -> ClientConversation:
 
 
 @given(STEPS)
-def test_only_safe_requests_are_ever_resent(steps: list[tuple[str, bytes]]) -> None:
+def test_only_requests_without_effects_are_ever_resent(steps: list[tuple[str, bytes]]) -> None:
     """Any lines in any order, over any number of daemons, lead to whole lines only and never to a second call."""
     conversation = ClientConversation()
     for step, data in steps:
@@ -91,7 +91,7 @@ def test_every_request_gets_one_answer(steps: list[tuple[str, bytes]]) -> None:
 
 
 @given(st.binary(max_size=200) | MESSAGES.map(lambda message: json.dumps(message).encode()))
-def test_only_requests_are_answered_with_a_refusal(data: bytes) -> None:
+def test_the_relay_answers_a_refused_request_but_not_a_refused_notification(data: bytes) -> None:
     """The refusal has the request's id; notifications and responses are not answered."""
     answer = refusal(data, "why")
     message = message_of(data)
@@ -115,7 +115,7 @@ def test_the_memory_of_the_relay_is_bounded(conversation: ClientConversation) ->
     assert "ask again" in given_up[0]["error"]["message"]
 
 
-def test_a_request_is_resent_only_a_few_times(conversation: ClientConversation) -> None:
+def test_the_relay_resends_a_request_at_most_a_few_times(conversation: ClientConversation) -> None:
     """The client is told after MAX_ASKED (four) daemons that went away."""
     conversation.sent(line(id=1, method="tools/list"))
     for _ in range(MAX_ASKED - 1):

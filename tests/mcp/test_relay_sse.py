@@ -42,7 +42,7 @@ def test_events_with_every_line_ending_are_read(end: bytes) -> None:
     st.sampled_from([b"\n", b"\r\n", b"\r"]),
     st.lists(st.integers(0, 200), max_size=10),
 )
-def test_any_split_gives_the_same_events(lines: list[bytes], end: bytes, cuts: list[int]) -> None:
+def test_any_split_of_an_event_stream_gives_the_same_events(lines: list[bytes], end: bytes, cuts: list[int]) -> None:
     """A line end of two bytes may fall into two pieces."""
     stream = b"".join(line + end for line in lines)
     places = sorted({0, len(stream), *(cut % (len(stream) + 1) for cut in cuts)})
@@ -52,7 +52,7 @@ def test_any_split_gives_the_same_events(lines: list[bytes], end: bytes, cuts: l
 
 
 @given(st.lists(st.binary(max_size=30), max_size=8))
-def test_any_bytes_give_events_or_none(pieces: list[bytes]) -> None:
+def test_any_bytes_are_read_as_an_event_stream_without_an_exception(pieces: list[bytes]) -> None:
     """The reader raises nothing else."""
     assert all(isinstance(data, bytes) and data for data in read(*pieces))
 

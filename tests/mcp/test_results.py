@@ -93,7 +93,7 @@ def test_a_pending_call_tells_the_agent_to_poll_and_not_to_repeat_it() -> None:
     assert "Do not try to approve it" in told["next_step"]
 
 
-def test_a_question_of_the_person_is_passed_to_the_agent() -> None:
+def test_the_persons_question_to_the_agent_is_in_the_result_of_the_call() -> None:
     """The result quotes the question and says how to answer, because the person is waiting."""
     told = facts(state_result(state(RunStatus.PENDING_APPROVAL, question="Which Mira?")))
 
@@ -101,7 +101,7 @@ def test_a_question_of_the_person_is_passed_to_the_agent() -> None:
     assert "id act-1 and your answer" in told["next_step"]
 
 
-def test_a_denials_reason_and_edited_arguments_are_passed_on() -> None:
+def test_a_result_has_the_reason_of_a_denial_or_the_edited_arguments() -> None:
     """The agent learns why a person denied the call, or which arguments they changed."""
     denied = facts(state_result(state(RunStatus.DENIED)))
     edited = facts(state_result(state(RunStatus.COMPLETED, executed_arguments={"to": "mira"})))
@@ -192,7 +192,7 @@ def test_untrusted_texts_are_escaped_in_sentences(text: str) -> None:
         )  # whole, as a fact
 
 
-def test_no_result_is_longer_than_the_shortest_limit_of_an_agent() -> None:
+def test_no_tool_result_exceeds_the_lowest_size_limit_of_any_agent() -> None:
     """A text of a million characters does not displace the message and the next step."""
     long = "x" * 1_000_000
     many = {f"k{number}": "v" * 50 for number in range(10_000)}
@@ -214,7 +214,7 @@ def test_no_result_is_longer_than_the_shortest_limit_of_an_agent() -> None:
         assert told["next_step"]
 
 
-def test_facts_that_fit_are_shown_and_the_others_are_named() -> None:
+def test_a_result_shows_the_facts_that_fit_and_names_the_others() -> None:
     """The order stays; edited arguments are shown up to the size limit."""
     arguments = {"to": "mira", "body": "x" * 5000, "subject": "lunch"}
     told = facts(state_result(state(RunStatus.COMPLETED, executed_arguments=arguments)))["executed_arguments"]
@@ -259,7 +259,7 @@ _LETTERS = st.text(st.sampled_from('"\\ax\n'), min_size=1) | st.text(
 
 
 @given(_JSON, st.integers(0, 3), _LETTERS)
-def test_the_pages_together_are_the_result(value: Any, padding: int, letters: str) -> None:
+def test_the_pages_of_a_long_result_joined_together_equal_the_result(value: Any, padding: int, letters: str) -> None:
     """Each page keeps to its size and splits no character, whatever the alphabet and wherever the cut falls."""
     result = [value, "p" * padding + letters * (2 * PAGE_BYTES // len(letters.encode()))]
     pages = pages_of(result)

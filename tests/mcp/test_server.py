@@ -68,7 +68,7 @@ async def test_a_client_of_either_era_lists_and_calls(mode: str) -> None:
 
 
 @both_eras
-async def test_the_instructions_are_sent_at_the_start_and_fit(mode: str) -> None:
+async def test_the_servers_instructions_are_sent_at_the_start_and_fit_every_agents_limit(mode: str) -> None:
     """They are equal in `initialize` and `server/discover`, and fit the agent that truncates them earliest."""
     async with running(DictDoor()) as server, connected(server, mode) as client:
         assert client.instructions == INSTRUCTIONS
@@ -99,7 +99,7 @@ async def test_every_tool_on_the_wire_has_a_valid_schema_and_all_hints(mode: str
 
 
 @both_eras
-async def test_a_long_list_is_read_by_its_cursors(mode: str) -> None:
+async def test_a_long_tool_list_is_read_page_by_page_with_cursors(mode: str) -> None:
     """A client that follows the cursors sees all tools; an invented cursor is a protocol error."""
     door = DictDoor(*(offered(f"a{number:03}") for number in range(300)))
     async with running(door) as server, connected(server, mode) as client:
@@ -114,7 +114,7 @@ async def test_a_long_list_is_read_by_its_cursors(mode: str) -> None:
 
 
 @both_eras
-async def test_a_gated_call_is_answered_at_once_and_polled(mode: str) -> None:
+async def test_a_call_of_a_gated_action_returns_at_once_and_its_status_is_polled(mode: str) -> None:
     """The statuses are pending, still pending, and denied with the reason; another session's id is unknown."""
     door = pending_door()
     async with running(door) as server, connected(server, mode, "ses-1") as client:
@@ -136,7 +136,7 @@ async def test_a_gated_call_is_answered_at_once_and_polled(mode: str) -> None:
 
 
 @both_eras
-async def test_the_agent_answers_a_question_of_the_person(mode: str) -> None:
+async def test_an_agents_answer_to_a_question_reaches_the_person(mode: str) -> None:
     """A question ends the wait at once, and the answer reaches the person; without a question, an answer is refused."""
     door = pending_door()
     async with running(door) as server, connected(server, mode) as client:
@@ -230,7 +230,7 @@ async def test_waiting_ends_after_the_requested_time(mode: str) -> None:
 
 
 @both_eras
-async def test_only_cancel_action_withdraws_a_question(mode: str) -> None:
+async def test_cancel_action_withdraws_a_pending_approval_once(mode: str) -> None:
     """The withdrawal works once; a second one is refused, because the question is already decided."""
     door = pending_door()
     async with running(door) as server, connected(server, mode) as client:
@@ -257,7 +257,7 @@ async def test_only_cancel_action_withdraws_a_question(mode: str) -> None:
         ("list_pending", {"session": "ses-2"}, "unknown field `session`"),
     ],
 )
-async def test_bad_arguments_give_a_result_that_names_them(
+async def test_invalid_arguments_give_a_tool_result_that_names_them(
     mode: str, tool: str, arguments: dict[str, Any], words: str
 ) -> None:
     """The error is a tool result and not a protocol error, because a model reads only the former."""

@@ -144,7 +144,7 @@ async def test_a_thousand_concurrent_calls_are_bounded() -> None:
 
 
 @pytest.mark.anyio
-async def test_large_concurrent_calls_are_bounded_by_their_bytes() -> None:
+async def test_concurrent_calls_are_bounded_by_the_sum_of_their_bytes() -> None:
     """Eight megabytes may be in progress, the ninth is refused; an answered call makes room."""
     door = DictDoor(offered("slow"))
     door.hold = anyio.Event()
@@ -184,7 +184,7 @@ async def test_a_request_with_an_id_in_use_is_refused() -> None:
 
 @pytest.mark.abuse_case("A27")
 @pytest.mark.anyio
-async def test_a_cancelled_request_makes_room_and_is_never_answered() -> None:
+async def test_a_cancelled_request_no_longer_counts_as_in_progress_and_is_never_answered() -> None:
     """64 cancelled calls no longer count towards the limit; cancelling an answered request has no effect."""
     door = DictDoor(offered("slow"), offered("quick"))
     door.hold = anyio.Event()
@@ -229,7 +229,7 @@ async def test_a_call_cancelled_by_the_next_line_never_reaches_the_daemon() -> N
 
 
 @pytest.mark.anyio
-async def test_a_cancellation_after_the_answer_does_not_withdraw_a_question() -> None:
+async def test_cancelling_a_call_after_its_response_does_not_withdraw_its_pending_approval() -> None:
     """Some agents send a cancellation after every call, also after one whose approval is still pending."""
     door = DictDoor(offered("send-mail", gated=True))
     door.answers["send-mail"] = {"status": "pending_approval", "approval_id": "act-1", "audit_id": "run-1"}
@@ -270,7 +270,7 @@ async def test_an_agent_that_never_reads_is_disconnected_and_delays_no_other() -
 
 @pytest.mark.abuse_case("A5")
 @pytest.mark.anyio
-async def test_a_listener_that_never_reads_does_not_delay_the_others() -> None:
+async def test_a_subscriber_that_never_reads_does_not_delay_other_subscribers() -> None:
     """The listener, of the newer era, reads nothing; other listeners are told of changes."""
     with anyio.fail_after(DEADLINE_S):
         async with (
@@ -309,7 +309,7 @@ async def test_the_subscriptions_of_one_connection_are_bounded() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_server_that_ends_leaves_unanswered_calls_to_the_relay() -> None:
+async def test_a_server_that_ends_during_a_call_sends_no_response_to_it() -> None:
     """The server sends no response for a call that it interrupted; the relay reports that the outcome is unknown."""
     door = DictDoor(offered("slow"))
     door.hold = anyio.Event()
@@ -397,7 +397,7 @@ def test_arbitrary_bytes_cause_only_errors(data: st.DataObject) -> None:
 
 
 @given(st.lists(st.binary(max_size=30).filter(lambda line: b"\n" not in line)), st.data())
-def test_any_split_of_the_bytes_gives_the_same_lines(lines: list[bytes], data: st.DataObject) -> None:
+def test_any_split_of_the_received_bytes_gives_the_same_lines(lines: list[bytes], data: st.DataObject) -> None:
     """The places where the kernel cuts a stream have no meaning."""
     stream = b"".join(line + b"\n" for line in lines)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=8)))
@@ -422,7 +422,7 @@ def test_the_line_splitter_buffers_at_most_one_line(pieces: list[bytes]) -> None
         splitter.feed(pieces[-1])
 
 
-def test_the_tests_own_client_receives_what_is_sent() -> None:
+def test_the_raw_test_client_receives_what_the_server_sends() -> None:
     """This is a control: a `RawPeer` that heard nothing would make the silence in other tests meaningless."""
 
     async def talk() -> None:

@@ -118,7 +118,7 @@ async def test_waiting_reports_progress_over_http(place: Place, mode: str) -> No
 
 
 @pytest.mark.jail
-async def test_the_standing_stream_of_the_older_era_reports_changed_actions(place: Place) -> None:
+async def test_the_standing_http_stream_of_the_2025_protocol_reports_changed_actions(place: Place) -> None:
     """The server announces this capability in the handshake."""
     heard = anyio.Event()
 
@@ -140,7 +140,7 @@ async def test_the_standing_stream_of_the_older_era_reports_changed_actions(plac
 
 
 @pytest.mark.jail
-async def test_a_subscription_of_the_newer_era_reports_changed_actions(place: Place) -> None:
+async def test_an_http_subscription_of_the_2026_protocol_reports_changed_actions(place: Place) -> None:
     """The news comes on the stream that the client opened."""
     with anyio.fail_after(DEADLINE_S):
         async with place.connected("auto") as client, client.listen(tools_list_changed=True) as changes:
@@ -334,7 +334,7 @@ async def test_a_call_stops_waiting_when_its_client_disconnects() -> None:
             await door.cancelled.wait()
 
 
-async def test_an_ended_session_of_the_older_era_is_forgotten() -> None:
+async def test_a_deleted_protocol_session_of_the_2025_protocol_is_forgotten() -> None:
     """The server sends it no news after DELETE, and its id is unknown."""
     with anyio.fail_after(DEADLINE_S):
         async with running(DictDoor(offered("a"))) as server:

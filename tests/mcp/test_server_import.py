@@ -26,7 +26,7 @@ DEAR = {"mcp", "mcp_types", "pydantic", "jsonschema", "opentelemetry", "sse_star
         "aileron.daemon.supervise",
     ],
 )
-def test_no_module_but_the_server_imports_the_sdk(module: str) -> None:
+def test_no_module_but_the_mcp_server_imports_the_mcp_sdk(module: str) -> None:
     """The SDK costs 0.3 s and 50 MiB, which only the protocol process pays, while there are agents."""
     assert _brought(module) & DEAR == set()
 
@@ -53,7 +53,7 @@ MOST_IMPORTED = 480
 """Modules, including Python's own; there were 520."""
 
 
-def test_the_process_imports_few_modules_and_none_once_it_is_confined() -> None:
+def test_the_protocol_process_imports_few_modules_and_none_after_it_is_confined() -> None:
     """A confined process can open no file, so even a model that was never used must be built without an import."""
     module = "tests.mcp.first_requests"
     done = subprocess.run([sys.executable, "-m", module], check=True, capture_output=True, text=True, timeout=60)

@@ -62,7 +62,7 @@ def test_every_schema_is_valid_and_describes_each_argument(tool: Tool) -> None:
     assert all(spec["description"] for spec in shaped(tool.input_schema)["properties"].values())
 
 
-def test_an_action_is_described_in_its_own_words() -> None:
+def test_an_actions_tool_gets_its_title_description_and_schema_from_the_actions_file() -> None:
     """The tool has the name in snake_case, the intent as title, the body as description, the inputs as schema."""
     tool = tool_of(offered("send.the-mail", body="# Send\n\nWhen it fires: send it."))
 
@@ -74,7 +74,7 @@ def test_an_action_is_described_in_its_own_words() -> None:
     assert tool.input_schema["properties"] == {"topic": {"type": "string", "description": "What about."}}
 
 
-def test_a_long_body_is_cut_and_says_so() -> None:
+def test_a_long_tool_description_is_truncated_and_says_so() -> None:
     """The cut is at MAX_DESCRIPTION characters, and the number of missing ones is given."""
     whole = tool_of(offered("a", body="y" * MAX_DESCRIPTION)).description
     cut = tool_of(offered("a", body="y" * (MAX_DESCRIPTION + 7))).description
@@ -96,7 +96,7 @@ def test_a_long_body_is_cut_and_says_so() -> None:
         ({"gated": True, "irreversible": False, "idempotent": True, "granted": True}, True, False, True),
     ],
 )
-def test_hints_say_what_a_call_does_by_itself(
+def test_a_tools_hints_describe_what_a_call_does_without_a_persons_decision(
     options: dict[str, Any], reads: bool, destroys: bool, repeats: bool
 ) -> None:
     """A gated call only asks a person, so it is not destructive; an ungated one is what its file says (ADR 0019)."""
@@ -131,7 +131,7 @@ def test_the_tools_that_find_and_run_actions_have_honest_hints() -> None:
     }
 
 
-def test_with_many_actions_only_the_listed_ones_are_tools() -> None:
+def test_with_many_actions_only_the_listed_actions_have_tools_of_their_own() -> None:
     """The tools that find and run the others are listed too. No action may be listed, or several pages of them."""
     actions = [offered(f"a{number:04}") for number in range(PAGE_TOOLS + 1)]
     names = [entry.action.name for entry in actions]
@@ -154,7 +154,7 @@ def test_the_order_of_tools_does_not_depend_on_the_order_of_actions() -> None:
     assert [tool.name for tool in page_of(offer(*actions), None)[0]] == [*OWN_NAMES, "a_b", "a_c", "b"]
 
 
-def test_a_long_list_comes_in_pages_that_together_are_complete() -> None:
+def test_a_long_tool_list_comes_in_pages_that_contain_every_tool_once() -> None:
     """Each tool is there once, no page is too long, ours are on the first; a list that fits has no second page."""
     actions = [offered(f"a{number:04}") for number in range(2 * PAGE_TOOLS)]
     seen: list[str] = []
@@ -171,7 +171,7 @@ def test_a_long_list_comes_in_pages_that_together_are_complete() -> None:
     assert page_of(offer(*actions[: PAGE_TOOLS - 4]), None)[1] is None
 
 
-def test_an_action_added_between_two_pages_shifts_no_other() -> None:
+def test_an_action_added_between_two_pages_of_the_tool_list_moves_no_other_tool() -> None:
     """A cursor names a tool instead of a position."""
     actions = [offered(f"a{number:04}") for number in range(PAGE_TOOLS)]
     first, cursor = page_of(offer(*actions), None)
@@ -188,7 +188,7 @@ def test_an_invalid_cursor_is_refused(cursor: str) -> None:
         page_of(offer(offered("a")), cursor)
 
 
-def test_the_description_of_waiting_names_its_limit() -> None:
+def test_the_description_of_the_tool_that_waits_states_its_time_limit() -> None:
     """Agents read the limit that the server enforces."""
     [waiting] = [tool for tool in OWN if tool.name == "wait_for_action"]
 

@@ -21,7 +21,7 @@ IDS = st.integers() | TEXTS
 
 
 @given(before=MEMBERS, after=MEMBERS, request_id=IDS, sizes=st.lists(st.integers(1, 9), min_size=1))
-def test_the_id_is_found_however_an_invalid_line_is_split(
+def test_the_id_of_an_invalid_message_is_found_however_its_bytes_are_split(
     before: dict[str, Any], after: dict[str, Any], request_id: int | str, sizes: list[int]
 ) -> None:
     """A nested "id" is not mistaken for the message's, and brackets and quotes in strings are not structure."""
@@ -36,6 +36,6 @@ def test_the_id_is_found_however_an_invalid_line_is_split(
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes_give_an_id_or_none(line: bytes) -> None:
+def test_the_id_scanner_accepts_any_bytes_without_an_exception(line: bytes) -> None:
     """The scanner never raises an exception."""
     assert type(id_in(line)) in (int, str, type(None))

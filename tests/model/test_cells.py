@@ -35,14 +35,14 @@ def in_terminal(text: str) -> int:
     return sum(max(_LIBRARY.wcwidth(ctypes.c_wchar(char)), 0) for char in text)
 
 
-def test_no_character_is_wider_in_a_terminal_than_we_count() -> None:
+def test_no_character_is_wider_in_a_terminal_than_aileron_computes() -> None:
     """The test covers every character that is shown unescaped."""
     shown = (char for code in range(sys.maxunicode + 1) if (char := chr(code)) == visible(char))
 
     assert [f"U+{ord(char):04X}" for char in shown if in_terminal(char) > text_width(char)] == []
 
 
-def test_every_wide_character_of_the_interpreters_unicode_counts_two_cells() -> None:
+def test_every_wide_character_of_the_interpreters_unicode_version_counts_two_columns() -> None:
     """Characters that newer versions of Unicode widened are wide with an older interpreter too."""
     assigned = (
         char for code in range(0x80, sys.maxunicode + 1) if unicodedata.category(char := chr(code)) not in ("Cn", "Co")
@@ -67,7 +67,7 @@ def test_no_folded_line_is_wrapped_by_the_terminal(text: str, indent: int) -> No
 
 
 @given(TEXTS)
-def test_a_text_padded_for_wide_characters_has_as_many_characters_as_cells(text: str) -> None:
+def test_a_text_padded_for_wide_characters_has_as_many_characters_as_columns(text: str) -> None:
     """Removing the padding characters gives back the text."""
     shown = visible(text)
 

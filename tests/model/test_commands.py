@@ -37,7 +37,7 @@ META = "\t\n\r !\"#$&'()*;<>?[\\]^`{|}~%\x00\x7f\u00e9\u202e"
         ("subsystem sftp", "subsystem sftp", "subsystem sftp2"),
     ],
 )
-def test_a_pattern_grants_what_it_says_and_no_more(pattern: str, granted: str, refused: str) -> None:
+def test_a_command_pattern_allows_exactly_the_commands_that_match(pattern: str, granted: str, refused: str) -> None:
     """Each case has the nearest command that the pattern allows and the nearest that it does not."""
     check_command_pattern(pattern)
     assert is_granted(granted, ["something else", pattern])
@@ -103,7 +103,7 @@ def test_a_subsystem_is_distinguished_from_a_command() -> None:
 
 
 @given(st.text(alphabet=META, min_size=1, max_size=3), st.text("ab./", max_size=4), st.text("ab./", max_size=4))
-def test_a_star_matches_no_character_with_a_meaning_to_a_shell(meta: str, before: str, after: str) -> None:
+def test_a_star_in_a_command_pattern_matches_no_shell_metacharacter(meta: str, before: str, after: str) -> None:
     """Such a character must stand in the pattern itself."""
     assert not is_granted(f"run 'x{before}{meta}{after}y'", ["run 'x*y'"])
     assert not is_granted(f"run x{before}{meta}{after}y", ["run *"])

@@ -45,7 +45,7 @@ def refusal(text: str, first_line: int = 1) -> str:
     return caught.value.failure.message
 
 
-def test_a_document_of_the_right_shape_is_read() -> None:
+def test_each_accessor_returns_the_documents_value_or_the_default() -> None:
     """Every accessor returns the value that the document holds, or the default."""
     table = read(
         'name = "n"\ncount = 3\ntags = ["a", "b"]\n'
@@ -115,7 +115,7 @@ def test_each_mistake_is_reported_with_file_line_and_fix(text: str, message: str
     assert message in refusal(text)
 
 
-def test_lines_are_counted_from_where_the_document_begins() -> None:
+def test_line_numbers_count_from_the_beginning_of_the_whole_file() -> None:
     """The TOML of an action begins below the file's first line, and errors must give lines of the file."""
     assert refusal('name = "n"\nnmae = 1', first_line=2).startswith("f.toml:3: ")
     assert refusal('name = "n"\n= 1', first_line=2).startswith("f.toml:3: ")
@@ -184,7 +184,7 @@ def test_a_document_bomb_is_refused_quickly(text: str) -> None:
     assert time.process_time() - started < 5  # seen: 0.3 s at most; quadratic handling of the dotted key takes minutes
 
 
-def test_nesting_is_allowed_up_to_its_bound() -> None:
+def test_a_document_can_be_nested_up_to_the_limit() -> None:
     """Sixteen levels are fine, seventeen are not."""
     base = 'name = "n"\n[[part]]\nid = "p"\nvalues.x = '
 
@@ -193,7 +193,7 @@ def test_nesting_is_allowed_up_to_its_bound() -> None:
 
 
 @given(st.text(max_size=300))
-def test_any_text_is_read_or_refused(text: str) -> None:
+def test_any_text_is_read_as_a_document_or_refused(text: str) -> None:
     """AileronError is the only exception, whatever the text."""
     with contextlib.suppress(AileronError):
         read(text)
@@ -233,7 +233,7 @@ def test_rows_list_each_key_under_its_header() -> None:
 
 
 @pytest.mark.parametrize("text", ["plain", "Grüße", "日本語", "עברית", "emoji 😀 ❤️", "a b", "non\u00a0breaking"])
-def test_visible_text_has_no_hidden_characters(text: str) -> None:
+def test_visible_text_is_found_to_have_no_hidden_characters(text: str) -> None:
     """Letters of any script, spaces and emoji pass."""
     assert hidden_at(text) is None
 
@@ -254,14 +254,14 @@ def test_invisible_characters_are_found(char: str) -> None:
 @pytest.mark.parametrize(
     "char", ["\U000e0041", "\U000e0100", "\ufe01", "\u2800", "\u061c", "\u2065", "\U0001d159", "\U00013441"]
 )
-def test_characters_that_could_smuggle_a_message_are_found(char: str) -> None:
+def test_characters_that_could_hide_a_message_are_found(char: str) -> None:
     """Tags, variation selectors and blanks can encode text that only a program reads."""
     assert hidden_at(f"a{char}b") == 1
     assert hidden_at(f"a{char}b", prose=True) == 1
 
 
 @pytest.mark.parametrize("char", ["\n", "\t", "\u200d", "\u200f"])
-def test_prose_may_contain_line_breaks_and_joiners(char: str) -> None:
+def test_prose_can_contain_line_breaks_and_joiners_and_a_name_cannot(char: str) -> None:
     """A name may not contain them."""
     assert hidden_at(f"a{char}b", prose=True) is None
     assert hidden_at(f"a{char}b") == 1

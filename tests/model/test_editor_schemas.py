@@ -181,7 +181,7 @@ def test_a_complete_document_is_accepted_by_parser_and_schema(kind: str, text: s
     assert problems(kind, text) == []
 
 
-def test_published_files_are_accepted_by_parser_and_schema() -> None:
+def test_the_reference_connectors_files_are_accepted_by_parser_and_schema() -> None:
     """The test parses the actions and manifests of the reference connectors."""
     actions = sorted(ROOT.glob("connectors/*/actions/*/action.md"))
     manifests = sorted(ROOT.glob("connectors/*/manifest.toml"))
@@ -262,7 +262,7 @@ def changed(draw: st.DrawFn) -> tuple[str, str]:
 
 
 @given(changed())
-def test_editors_underline_nothing_that_the_parser_accepts(made: tuple[str, str]) -> None:
+def test_the_editor_schema_accepts_every_document_that_the_parser_accepts(made: tuple[str, str]) -> None:
     """The documents have values exchanged or left out."""
     kind, text = made
     if is_read(kind, text):
@@ -332,7 +332,7 @@ def _fields(schema: Schema, path: str = "") -> Iterator[tuple[str, Field]]:
 
 
 @pytest.mark.parametrize(("name", "field"), [*_fields(ACTION), *_fields(CONNECTOR)])
-def test_every_key_says_what_it_is_for(name: str, field: Field) -> None:
+def test_every_key_in_an_editor_schema_has_a_description(name: str, field: Field) -> None:
     """The key's examples and default fit its schema."""
     (told,) = shaped(json_schema({"key": field}, "one"))["properties"].values()
 
@@ -342,7 +342,7 @@ def test_every_key_says_what_it_is_for(name: str, field: Field) -> None:
     assert field.kind in (Kind.VALUE, *(Kind.TABLE,)) or "type" in told
 
 
-def test_the_documented_default_is_the_one_in_force() -> None:
+def test_the_default_in_the_schema_is_the_default_of_the_parser() -> None:
     """A document with the default written out parses to the same value as one without the key."""
     text = WHOLE_ACTION.replace('expires_in = "10m"', "expires_in = 'DEFAULT'")
     default = ACTION["approval"].fields["expires_in"].default
@@ -352,7 +352,7 @@ def test_the_documented_default_is_the_one_in_force() -> None:
 
 
 @given(st.from_regex(FQN, fullmatch=True) | st.text("gthubla:/.-_@AZ09\u0430 ", max_size=24).map("github://a{}".format))
-def test_the_schemas_full_name_grammar_is_the_parsers(text: str) -> None:
+def test_the_grammar_of_full_names_in_the_schema_is_the_parsers(text: str) -> None:
     """Editors use one expression; the parser checks part by part, for its messages."""
     try:
         is_name = str(Fqn.parse(text)) == text

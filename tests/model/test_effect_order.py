@@ -7,14 +7,14 @@ from collections import Counter
 from aileron.model.effect import Effect, Stakes
 
 
-def test_the_stakes_never_fall_from_a_lighter_to_a_heavier_effect() -> None:
+def test_a_heavier_effect_never_has_lower_stakes_than_a_lighter_effect() -> None:
     """A card takes the stakes of its heaviest step, so a step that pays must not be hidden by a heavier one of lower stakes."""
     order = [list(Stakes).index(effect.stakes) for effect in Effect]
 
     assert order == sorted(order)
 
 
-def test_no_verb_of_names_suggests_two_effects() -> None:
+def test_no_verb_in_an_operations_name_suggests_two_effects() -> None:
     """The later effect would silently win."""
     verbs = Counter(verb for effect in Effect for verb in effect.name_verbs)
 

@@ -10,7 +10,7 @@ import pytest
 from aileron.model.failure import MAX_MESSAGE, AileronError, Boundary, Failure, FailureClass
 
 
-def test_a_long_message_keeps_its_beginning_and_its_fix() -> None:
+def test_a_truncated_failure_message_keeps_its_beginning_and_its_fix() -> None:
     """The middle is replaced by the number of characters left out. The exception prints the same text."""
     error = AileronError(FailureClass.INVALID_REQUEST, f"a.md:3: unknown key {'k' * 100_000!r}; remove it")
     message = error.failure.message
@@ -34,7 +34,7 @@ def test_a_message_that_fits_is_unchanged() -> None:
 
 
 @pytest.mark.abuse_case("T6")
-def test_a_failure_value_bounds_its_message() -> None:
+def test_the_message_of_every_failure_is_bounded_however_the_failure_is_made() -> None:
     """The bound holds whether the failure is built, replaced, or decoded from another process's bytes."""
     long = "y" * 50_000
     built = Failure(failure_class=FailureClass.NOT_FOUND, message=long, boundary=Boundary.USER)

@@ -15,7 +15,7 @@ KEPT = [kind for kind in get_args(CredentialKind) if kind != "oauth2"]
 
 
 @pytest.mark.parametrize("kind", KEPT)
-def test_the_fix_stores_another_secret_under_the_same_name(kind: str) -> None:
+def test_the_fix_for_a_refused_secret_stores_another_secret_under_the_same_name(kind: str) -> None:
     """The user needs to do no more: the binding stays, so the fix does not mention it."""
     fix = fix_for(BindingName(kind, "files", "own"), Stored("files-key"))
 
@@ -24,7 +24,7 @@ def test_the_fix_stores_another_secret_under_the_same_name(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KEPT)
-def test_the_fix_says_how_to_find_an_unknown_secret_name(kind: str) -> None:
+def test_the_fix_for_an_unknown_secret_name_includes_the_command_that_shows_it(kind: str) -> None:
     """The command that shows the name stands beside the command that needs it."""
     fix = fix_for(BindingName(kind, "files", "own"))
 
@@ -33,14 +33,14 @@ def test_the_fix_says_how_to_find_an_unknown_secret_name(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KEPT)
-def test_a_secret_in_another_store_is_changed_there(kind: str) -> None:
+def test_the_fix_for_a_secret_in_another_store_is_to_change_it_in_that_store(kind: str) -> None:
     """The user then approves the change, because the vault expects the old value."""
     fix = fix_for(BindingName(kind, "files", "own"), Stored("files-key", "pass:files/key"))
 
     assert fix == f"change it at pass:files/key, then approve it with `aileron binding rebind {kind}/files/own`"
 
 
-def test_tokens_are_replaced_by_signing_in_again() -> None:
+def test_the_fix_for_refused_sign_in_tokens_is_to_sign_in_again() -> None:
     """Tokens are never stored by hand, so nothing else can help."""
     name = BindingName("oauth2", "files", "own")
 
@@ -54,7 +54,7 @@ def test_the_fix_for_a_certificate_reads_it_from_a_file() -> None:
 
 
 @pytest.mark.parametrize("stored", [None, Stored("pw"), Stored("pw", "pass:pw")])
-def test_the_fix_also_offers_to_correct_the_user_name(stored: Stored | None) -> None:
+def test_the_fix_for_a_refused_login_also_offers_to_correct_the_user_name(stored: Stored | None) -> None:
     """A server's refusal alone does not say whether the user name or the secret is wrong."""
     name = BindingName("login", "mail", "own")
 
@@ -62,7 +62,7 @@ def test_the_fix_also_offers_to_correct_the_user_name(stored: Stored | None) -> 
     assert "USER" not in fix_for(name, stored)
 
 
-def test_each_kind_is_bound_again_with_the_options_it_needs() -> None:
+def test_the_fix_for_each_credential_kind_has_the_options_that_binding_it_needs() -> None:
     """A sign-in needs no options, and only an ssh login has a host key."""
     names = {"api_key", "hmac", "mtls"}
     for kind in KEPT:

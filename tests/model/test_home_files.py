@@ -71,7 +71,7 @@ def test_a_missing_file_raises_file_not_found(home: int, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("size", [10, 11, 1000])
-def test_a_file_is_read_up_to_its_bound_and_not_beyond(home: int, tmp_path: Path, size: int) -> None:
+def test_a_file_larger_than_its_limit_is_refused(home: int, tmp_path: Path, size: int) -> None:
     """Ten bytes fit into a bound of ten; eleven do not."""
     path = tmp_path / "home" / "a"
     path.write_bytes(b"x" * size)
@@ -140,7 +140,7 @@ def test_a_linked_directory_is_refused(tmp_path: Path) -> None:
     assert "symbolic link" in message(lambda: opened(tmp_path / "link"))
 
 
-def test_replacing_does_not_write_through_a_link(home: int, tmp_path: Path) -> None:
+def test_replacing_a_symbolic_link_leaves_its_target_unchanged(home: int, tmp_path: Path) -> None:
     """The link is replaced, and its target stays."""
     (tmp_path / "target").write_bytes(b"old")
     (tmp_path / "home" / "a").symlink_to(tmp_path / "target")
@@ -150,7 +150,7 @@ def test_replacing_does_not_write_through_a_link(home: int, tmp_path: Path) -> N
     assert (tmp_path / "home" / "a").read_bytes() == b"new"
 
 
-def test_the_lock_keeps_another_process_out_until_it_is_released(home: int, tmp_path: Path) -> None:
+def test_a_file_lock_keeps_another_process_out_until_it_is_released(home: int, tmp_path: Path) -> None:
     """Another process fails with `busy` after its timeout."""
     path = tmp_path / "home" / "a"
     with files.locked(home, path, 1):
@@ -169,7 +169,7 @@ def test_the_lock_keeps_another_process_out_until_it_is_released(home: int, tmp_
         pass
 
 
-def test_only_leftovers_of_a_crash_are_removed(home: int, tmp_path: Path) -> None:
+def test_only_ailerons_own_leftover_temporary_files_are_removed(home: int, tmp_path: Path) -> None:
     """Only temporary files with exactly Aileron's form of name are removed."""
     for name in ("a", "a.12.tmp", "a.lock", "b.12.tmp", "ab.12.tmp"):
         (tmp_path / "home" / name).write_bytes(b"")

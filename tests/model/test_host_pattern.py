@@ -36,7 +36,7 @@ PORTS = st.integers(1, 65535)
         ("localhost:8443", "localhost:8443", True),
     ],
 )
-def test_a_pattern_matches_only_its_hosts(text: str, asked: str, means: bool) -> None:
+def test_a_host_pattern_matches_only_the_hosts_it_names(text: str, asked: str, means: bool) -> None:
     """A pattern matches its name at its port, or with `*.` every name below it at that port but not the name itself."""
     pattern = HostPattern.parse(text)
 

@@ -40,7 +40,7 @@ def zone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
     ],
     ids=["fixed", "rfc-850", "asctime", "minus-zero", "plus-zero", "offset", "no-zone"],
 )
-def test_a_date_is_read_as_utc_in_any_machine_zone(text: str) -> None:
+def test_an_http_date_is_read_as_utc_whatever_the_machines_time_zone(text: str) -> None:
     """The forms are the three of RFC 9110 and those that mail libraries write; none means the machine's own zone."""
     at = parse_http_date(text)
     assert at == AT
@@ -56,7 +56,7 @@ def test_a_date_is_read_as_utc_in_any_machine_zone(text: str) -> None:
 @example("Sun, 06 Nov 99999999999999999999 08:49:37 GMT")
 @example("a b c d e f")
 @example(", ,")
-def test_any_text_is_a_utc_date_or_none(text: str) -> None:
+def test_any_text_is_parsed_as_a_utc_date_or_ignored(text: str) -> None:
     """A server may send any text."""
     at = parse_http_date(text)
     assert at is None or at.tzinfo is datetime.UTC

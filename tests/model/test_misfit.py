@@ -24,7 +24,7 @@ from aileron.model.misfit import misfit_in
         ({"a": [True, None, 1.5, 2**53 - 1, "\U0001f600"]}, True, None),
     ],
 )
-def test_the_path_to_an_unrepresentable_value_is_named_without_the_value(
+def test_the_path_to_a_value_that_json_cannot_represent_is_reported_without_the_value(
     value: Any, is_canonical: bool, words: str | None
 ) -> None:
     """The path can be shown on a terminal. There is none if JSON can represent the whole value."""

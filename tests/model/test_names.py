@@ -58,7 +58,7 @@ def test_a_version_too_long_to_be_compared_is_refused() -> None:
 
 
 @given(st.lists(st.from_regex(SEMVER, fullmatch=True).filter(lambda text: len(text) <= MAX_VERSION), max_size=6))
-def test_versions_have_one_order(versions: list[str]) -> None:
+def test_sorting_versions_gives_one_order_with_prereleases_before_their_release(versions: list[str]) -> None:
     """Sorting does not depend on the original order, and a release comes after its pre-releases."""
     in_order = sorted(versions, key=precedence)
     versions.reverse()

@@ -54,7 +54,7 @@ def test_every_example_on_the_page_parses(name: str, parse: Callable[[str], obje
         assert str(parse(example)) == example
 
 
-def test_the_grammars_on_the_page_are_those_in_force() -> None:
+def test_the_grammars_on_the_page_are_the_patterns_in_the_code() -> None:
     """The patterns on the page are the patterns in the code."""
     assert f"`{ACTION_NAME.pattern}`" == cells("action")[1]
     assert INPUT_NAME.pattern == OP_NAME.pattern == cells("input, operation")[1].strip("`")

@@ -69,7 +69,7 @@ def made(told: Told = Told(), device: Authenticator = DEVICE, origin: str = ORIG
 
 
 @pytest.mark.parametrize("algorithm", ALL)
-def test_a_passkey_signs_a_statement_and_no_other(algorithm: Algorithm) -> None:
+def test_a_passkeys_signature_is_valid_for_exactly_one_statement(algorithm: Algorithm) -> None:
     """A signature by each algorithm is valid for no other question, answer or kind of statement."""
     device = DEVICES[algorithm]
     signature = device.sign(STATEMENT)
@@ -112,7 +112,7 @@ def test_a_false_claim_in_an_assertion_is_refused_with_its_reason(reason: str, t
     assert why(DEVICE.sign(STATEMENT)) is None
 
 
-def test_optional_fields_from_a_browser_change_nothing() -> None:
+def test_optional_fields_from_a_browser_do_not_affect_verification() -> None:
     """The cases are unknown fields, a null crossOrigin, a signature count, and a synced passkey."""
     for told in (
         Told(client={"other_keys_can_be_added_here": "do not compare"}),
@@ -145,7 +145,7 @@ def test_an_approvers_key_and_a_passkey_cannot_be_confused() -> None:
     assert why("7C+RWLbsHRIeJl3oOu5zIeU6Dqhr38AeN0F13l3H2R6AlNpv0GhdtF6hTBmCZ8/SXRbzPOIyYQe6EiipcDhYAA==") == "form"
 
 
-def test_missing_long_or_misspelled_parts_are_refused() -> None:
+def test_an_assertion_with_missing_overlong_or_misspelled_parts_is_refused() -> None:
     """An assertion has one spelling and three parts, each within its bound."""
     good = Assertion.parse(DEVICE.sign(STATEMENT))
     spelled = good.spelled()
@@ -184,7 +184,7 @@ def test_missing_long_or_misspelled_parts_are_refused() -> None:
     assert short == "signature"
 
 
-def test_unused_base64_bits_must_be_zero() -> None:
+def test_an_assertion_with_nonzero_unused_base64_bits_is_refused() -> None:
     """Otherwise one value would have several spellings."""
     assert from_base64url("AA") == b"\0"
     for text in ("AB", "A", "AA==", "A+", "A/", "A A", "AA\n"):
@@ -192,7 +192,7 @@ def test_unused_base64_bits_must_be_zero() -> None:
             from_base64url(text)
 
 
-def test_a_credential_in_an_assertion_is_refused() -> None:
+def test_an_assertion_that_contains_attested_credential_data_is_refused() -> None:
     """The attested credential data belongs only in a registration."""
     name = b"\1" * 16
     holding = bytes(16) + struct.pack(">H", len(name)) + name + cbor(DEVICE.cose)
@@ -286,7 +286,7 @@ def test_a_registration_is_bounded() -> None:
     assert len(made(Told(credential_id=b"i" * MAX_CREDENTIAL_ID_BYTES)).credential_id) == MAX_CREDENTIAL_ID_BYTES
 
 
-def test_a_key_that_is_not_in_canonical_form_is_refused() -> None:
+def test_a_passkey_that_is_not_in_canonical_form_is_refused() -> None:
     """Browser and daemon each compute the key's id, so it must have exactly one encoding."""
     backwards = dict(reversed(DEVICE.cose.items()))
 

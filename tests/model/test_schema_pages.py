@@ -35,7 +35,7 @@ def test_the_tables_of_keys_match_the_schema(path: Path) -> None:
     assert page == with_tables(page, PAGES[path]), f"{path.name} is not what the schema says: {COMMAND}"
 
 
-def test_a_table_without_a_place_on_the_page_raises() -> None:
+def test_a_table_of_keys_without_a_place_on_the_page_is_an_error() -> None:
     """A new table of keys therefore cannot be left out of its page."""
     with pytest.raises(ValueError, match=r"no place for the tables of '\[new\]'"):
         with_tables(ACTION_PAGE, {**ACTION, "new": Field(Kind.TABLE, fields={"x": Field(Kind.STRING)})})

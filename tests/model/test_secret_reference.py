@@ -61,13 +61,13 @@ BAD = {
 
 
 @pytest.mark.parametrize("text", GOOD)
-def test_a_reference_is_shown_as_it_was_parsed(text: str) -> None:
+def test_a_secret_reference_is_shown_exactly_as_it_was_parsed(text: str) -> None:
     """The parser decodes nothing, so the shown text is exact."""
     found = SecretReference.parse(text)
     assert (str(found), found.path) == (text, GOOD[text])
 
 
-def test_a_server_is_an_exact_host_and_port() -> None:
+def test_a_secret_reference_names_an_exact_server_host_and_port() -> None:
     """Mount and field are kept apart from the path."""
     found = SecretReference.parse("vault://vault.example.com:8200/secret/mail/home#password")
     assert (found.host, found.mount, found.path, found.field) == (

@@ -34,7 +34,7 @@ PROBE = "github://aileron-tests/probe"
         ("delete-*", False),
     ],
 )
-def test_a_selector_selects_what_it_says(text: str, means: bool) -> None:
+def test_a_selector_selects_actions_by_tag_connector_or_name(text: str, means: bool) -> None:
     """A selector is a whole tag, a connector's full name, or a name in which `*` stands for anything."""
     selector = parse_selector(text)
 
@@ -75,7 +75,7 @@ def test_a_list_of_selectors_is_bounded_and_has_no_duplicates() -> None:
         parse_selectors([f"a{number}" for number in range(MAX_SELECTORS + 1)])
 
 
-def test_an_action_must_be_selected_by_every_list() -> None:
+def test_an_action_is_selected_only_if_every_list_of_selectors_selects_it() -> None:
     """The launch has one list and the folder's settings another. Without lists, every action is selected."""
     calendar, reads = parse_selectors(["tag:calendar", "tag:mail"]), parse_selectors(["list-*"])
 

@@ -38,7 +38,7 @@ def after(places: Places, steps: list[tuple[str, int, bool]]) -> Counter[str]:
 
 
 @pytest.mark.parametrize(("total", "first", "second"), [(RUNS, 32, 11), (QUESTIONS, 400, 134)])
-def test_a_party_gets_half_of_the_places_and_the_next_two_thirds_of_the_rest(
+def test_a_party_gets_half_of_the_places_and_the_next_party_two_thirds_of_the_rest(
     total: int, first: int, second: int
 ) -> None:
     """The person's reserved places, and those kept for parties that have none yet, are not counted."""
@@ -60,7 +60,7 @@ def test_ended_runs_free_their_places_for_other_parties() -> None:
 
 
 @given(STEPS)
-def test_no_more_places_are_taken_than_there_are(steps: list[tuple[str, int, bool]]) -> None:
+def test_all_parties_together_never_hold_more_places_than_exist(steps: list[tuple[str, int, bool]]) -> None:
     """The bound holds for all parties together, and for the agents without the person's places."""
     held = after(Places(RUNS), steps)
 
@@ -79,7 +79,9 @@ def test_the_persons_reserved_places_stay_free_whatever_agents_hold(steps: list[
 
 
 @given(STEPS, st.integers(0, 11))
-def test_eleven_parties_cannot_keep_a_twelfth_out(steps: list[tuple[str, int, bool]], most: int) -> None:
+def test_a_twelfth_party_gets_a_place_whatever_eleven_other_parties_hold(
+    steps: list[tuple[str, int, bool]], most: int
+) -> None:
     """They come and leave in any order, and the person may be among them."""
     places, parties = Places(RUNS), PARTIES[:most]
     held = after(places, [step for step in steps if step[0] in parties])
@@ -102,7 +104,7 @@ def test_it_takes_twelve_parties_to_fill_all_places() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 9)), max_size=40))
-def test_parties_take_turns_and_keep_their_own_order(added: list[tuple[str, int]]) -> None:
+def test_waiting_parties_take_turns_and_each_partys_entries_stay_in_order(added: list[tuple[str, int]]) -> None:
     """Each entry comes out once, and between two entries of a party no other party comes twice."""
     turns, waiting = Turns(), list(dict.fromkeys((party, f"{party}{number}") for party, number in added))
     for party, name in waiting:
@@ -123,7 +125,7 @@ def test_parties_take_turns_and_keep_their_own_order(added: list[tuple[str, int]
         assert all(len({who for who, _ in out[a + 1 : b]}) == b - a - 1 for a, b in itertools.pairwise(rounds))
 
 
-def test_a_party_that_may_not_run_is_skipped_and_keeps_its_turn() -> None:
+def test_a_waiting_party_that_cannot_run_yet_is_skipped_and_keeps_its_turn() -> None:
     """The next party that may run begins; the first does once it may."""
     turns = Turns()
     for party, name in (("a", "a1"), ("a", "a2"), ("b", "b1")):
@@ -134,7 +136,7 @@ def test_a_party_that_may_not_run_is_skipped_and_keeps_its_turn() -> None:
     assert [turns.next(lambda _: True) for _ in range(3)] == [("a", "a1"), ("a", "a2"), None]
 
 
-def test_a_callers_party_is_the_given_one_its_session_or_the_person() -> None:
+def test_a_caller_belongs_to_the_given_party_or_its_session_or_the_person() -> None:
     """Callers of the operator socket show no token: they are the person, unless they descend from a session."""
     assert party_of(Scope.AGENT, "ses-1", None) == "ses-1"
     assert party_of(Scope.AGENT, "local", "ses-1") == party_of(Scope.OPERATOR, "local", "ses-1") == "ses-1"

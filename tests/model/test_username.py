@@ -21,7 +21,9 @@ def test_every_credential_kind_says_whether_it_has_a_user_name() -> None:
 
 @pytest.mark.parametrize("kind", PAIRS)
 @pytest.mark.parametrize("username", [None, "", "a:b", "a\r\nb", "a\0", "a\u202e", "é" * 161])
-def test_a_user_name_with_a_password_is_visible_and_has_no_colon(kind: CredentialKind, username: str | None) -> None:
+def test_a_user_name_with_an_invisible_character_or_a_colon_is_refused_for_a_password(
+    kind: CredentialKind, username: str | None
+) -> None:
     """The first colon ends the user name (RFC 7617, section 2), and a person must be able to see all of it."""
     check_username(kind, "Ann Bö")
     with pytest.raises(ValueError, match="user name"):
@@ -29,7 +31,7 @@ def test_a_user_name_with_a_password_is_visible_and_has_no_colon(kind: Credentia
 
 
 @pytest.mark.parametrize("kind", KEYS)
-def test_a_client_id_beside_a_key_is_optional_and_may_be_a_url(kind: CredentialKind) -> None:
+def test_a_client_id_for_a_signing_key_is_optional_and_can_be_a_url(kind: CredentialKind) -> None:
     """A client ID can be a URL, or be part of the key's own document."""
     check_username(kind, None)
     check_username(kind, "https://client.example.com/id")
@@ -38,7 +40,7 @@ def test_a_client_id_beside_a_key_is_optional_and_may_be_a_url(kind: CredentialK
 
 
 @pytest.mark.parametrize("kind", NONE)
-def test_a_kind_without_a_user_name_refuses_one(kind: CredentialKind) -> None:
+def test_a_credential_kind_without_a_user_name_refuses_a_user_name(kind: CredentialKind) -> None:
     """A user name would not be sent anywhere."""
     check_username(kind, None)
     with pytest.raises(ValueError, match=f"a user name is for kinds basic, .* and login, not for {kind}; leave it out"):

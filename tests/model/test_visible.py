@@ -48,7 +48,7 @@ def test_invisible_characters_are_spelled_out() -> None:
     ],
     ids=ascii,
 )
-def test_an_emoji_is_shown_as_it_is(emoji: str) -> None:
+def test_a_valid_emoji_sequence_is_shown_unescaped(emoji: str) -> None:
     """Families, flags, skin tones, keycaps, and signs with a style are shown unescaped."""
     assert visible(f"Lunch {emoji}{emoji}!") == f"Lunch {emoji}{emoji}!"
     assert visible_lines(f"one\n{emoji}") == ["one", emoji]
@@ -73,6 +73,6 @@ def test_an_emoji_is_shown_as_it_is(emoji: str) -> None:
     ],
     ids=ascii,
 )
-def test_emoji_characters_outside_of_an_emoji_are_spelled_out(text: str, shown: str) -> None:
+def test_emoji_control_characters_outside_of_an_emoji_are_shown_escaped(text: str, shown: str) -> None:
     """The cases are a joiner that joins nothing, a style of a letter, and tags that are no region."""
     assert visible(text) == shown

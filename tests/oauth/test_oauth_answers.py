@@ -161,7 +161,7 @@ def test_any_values_in_a_device_response_can_be_shown_or_raise_one_of_our_errors
         (None, None),
     ],
 )
-def test_the_lifetime_of_a_token_is_counted_from_now(lifetime: object, ends_at: float | None) -> None:
+def test_the_expiry_of_a_token_is_the_current_time_plus_its_lifetime(lifetime: object, ends_at: float | None) -> None:
     """A number or digits in a string are accepted; a very long lifetime is capped; without one, there is no expiry."""
     made = read(tokens_answer(expires_in=lifetime))
 
@@ -229,7 +229,7 @@ def test_only_bearer_tokens_are_accepted(kind: str) -> None:
         ("mail.read", ("mail.read", "openid", "offline_access", "email", "profile"), ("mail.read",)),
     ],
 )
-def test_the_granted_scopes_are_those_in_the_response(
+def test_the_granted_scopes_are_those_in_the_token_response(
     said: str | None, asked: tuple[str, ...], found: tuple[str, ...]
 ) -> None:
     """They are sorted. No scopes in the response mean all requested ones; scopes like `openid` may be missing."""
@@ -304,7 +304,9 @@ def test_any_account_name_is_made_safe_to_display(name: str) -> None:
         ({"nonce": 7}, {}),
     ],
 )
-def test_an_id_token_for_another_sign_in_is_refused(claims: dict[str, Any], changes: dict[str, Any]) -> None:
+def test_an_id_token_for_another_issuer_application_or_request_is_refused(
+    claims: dict[str, Any], changes: dict[str, Any]
+) -> None:
     """The token names another issuer, application or request; one with the right names passes."""
     token = id_token({**CLAIMS, **claims})
 

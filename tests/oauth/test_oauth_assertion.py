@@ -73,7 +73,7 @@ FORMS: Final = [
 
 
 @pytest.mark.parametrize(("algorithm", "form"), FORMS)
-def test_a_signature_is_verified_by_another_library(algorithm: SigningAlgorithm, form: str) -> None:
+def test_a_jwt_signature_of_aileron_is_verified_by_another_library(algorithm: SigningAlgorithm, form: str) -> None:
     """Each algorithm is tried with each form of its key; the key's ID is in the header if it has one."""
     signed = read_signing_key(stored(algorithm, form), algorithm).signed({**CLAIMS})
 
@@ -85,7 +85,9 @@ def test_a_signature_is_verified_by_another_library(algorithm: SigningAlgorithm,
 
 @pytest.mark.parametrize(("algorithm", "other"), [("RS256", "ES256"), ("ES256", "EdDSA"), ("EdDSA", "PS256")])
 @pytest.mark.parametrize("form", ["pkcs8", "jwk"])
-def test_a_key_of_another_type_is_refused(algorithm: SigningAlgorithm, other: SigningAlgorithm, form: str) -> None:
+def test_a_signing_key_of_the_wrong_type_is_refused(
+    algorithm: SigningAlgorithm, other: SigningAlgorithm, form: str
+) -> None:
     """The message names the type that is needed; a key of the right type is accepted."""
     assert read_signing_key(stored(other, form), other)
     with pytest.raises(ValueError, match=f"wrong type: {algorithm}, which the connector declares, needs an? "):
@@ -120,7 +122,7 @@ REFUSED: Final = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_an_unusable_key_is_refused_with_the_reason(name: str) -> None:
+def test_an_unusable_signing_key_is_refused_with_the_reason(name: str) -> None:
     """The message quotes no part of the key."""
     data, words = REFUSED[name]
     with pytest.raises(ValueError, match=words) as caught:
@@ -134,7 +136,7 @@ def test_an_unusable_key_is_refused_with_the_reason(name: str) -> None:
     st.binary(max_size=300)
     | st.builds(lambda at, byte: _changed(pem(RSA), at, byte), st.integers(0), st.integers(0, 255))
 )
-def test_any_bytes_are_a_key_or_refused(data: bytes) -> None:
+def test_any_bytes_are_parsed_as_a_signing_key_or_refused(data: bytes) -> None:
     """The only error is ValueError."""
     with contextlib.suppress(ValueError):
         read_signing_key(Secret(data), "RS256")
@@ -149,7 +151,7 @@ def test_any_bytes_are_a_key_or_refused(data: bytes) -> None:
         | st.text(),
     )
 )
-def test_any_json_is_a_key_or_refused(members: dict[str, str]) -> None:
+def test_any_json_is_parsed_as_a_signing_key_or_refused(members: dict[str, str]) -> None:
     """The numbers of a JWK need not belong together."""
     with contextlib.suppress(ValueError):
         read_signing_key(Secret(json.dumps(members).encode()), "ES256")

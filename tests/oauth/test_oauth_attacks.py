@@ -101,7 +101,7 @@ def vault(tmp_path_factory: pytest.TempPathFactory, server: TokenServer) -> Vaul
 
 
 @pytest.mark.abuse_case("O9")
-async def test_many_refusals_cause_one_renewal_and_reveal_no_token(
+async def test_many_refusals_of_an_access_token_cause_one_renewal_and_reveal_no_token(
     authority: Authority, server: TokenServer, vault: Vault
 ) -> None:
     """The service echoes the access token, but the connector does not see it. The service sees no other secret."""
@@ -174,7 +174,7 @@ async def ended(sign_in: SignIn, into: list[GrantedTokens | str]) -> None:
 
 
 @pytest.mark.abuse_case("O12")
-async def test_a_stolen_code_cannot_be_redeemed(server: TokenServer, endpoints: Endpoints) -> None:
+async def test_a_stolen_authorization_code_cannot_be_redeemed(server: TokenServer, endpoints: Endpoints) -> None:
     """A thief can read the code in the address bar, but not the PKCE verifier of this sign-in."""
     provider = CheckingCodes(server)
     client = Client(client_id="client-of-the-publisher", client_secret=None, token_url="", revocation_url=None)
@@ -222,7 +222,9 @@ async def test_a_callback_at_the_port_of_another_sign_in_is_refused(server: Toke
 
 
 @pytest.mark.abuse_case("O12")
-async def test_a_second_tab_and_a_replayed_code_change_nothing(server: TokenServer, endpoints: Endpoints) -> None:
+async def test_a_second_tab_or_a_replayed_code_does_not_affect_the_sign_in(
+    server: TokenServer, endpoints: Endpoints
+) -> None:
     """The first callback is redeemed once, even while others repeat it."""
     results: list[GrantedTokens | str] = []
     server.hold()
@@ -239,7 +241,7 @@ async def test_a_second_tab_and_a_replayed_code_change_nothing(server: TokenServ
 
 
 @pytest.mark.abuse_case("O11")
-async def test_a_strangers_page_can_neither_cancel_nor_complete_a_sign_in(
+async def test_a_foreign_web_page_can_neither_cancel_nor_complete_a_sign_in(
     server: TokenServer, endpoints: Endpoints
 ) -> None:
     """A web page can send the browser to the listener with any parameters, but does not know the state."""
@@ -263,7 +265,9 @@ async def test_a_strangers_page_can_neither_cancel_nor_complete_a_sign_in(
 
 
 @pytest.mark.abuse_case("O14")
-async def test_a_code_of_another_issuer_is_not_redeemed(server: TokenServer, endpoints: Endpoints) -> None:
+async def test_an_authorization_code_of_another_issuer_is_not_redeemed(
+    server: TokenServer, endpoints: Endpoints
+) -> None:
     """Mix-up attack: a callback with the right state names another issuer. The token endpoint never sees the code."""
     results: list[GrantedTokens | str] = []
     for issuer in ("https://evil.example", server.url("")):
@@ -363,7 +367,7 @@ async def test_a_redirect_of_an_endpoint_is_not_followed(
 
 
 @pytest.mark.abuse_case("O15")
-async def test_no_discovery_document_is_fetched(server: TokenServer, endpoints: Endpoints) -> None:
+async def test_a_sign_in_fetches_no_discovery_document(server: TokenServer, endpoints: Endpoints) -> None:
     """A document could name other endpoints: in a whole sign-in the provider sees one request."""
     await _all_the_way(endpoints, server.provider(issuer=None, scopes=("openid", *SCOPES)), "token_url")
 

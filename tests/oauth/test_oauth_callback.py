@@ -125,7 +125,9 @@ async def test_a_callback_without_the_state_is_refused_and_the_sign_in_continues
     ],
     ids=str,
 )
-async def test_only_a_get_for_this_listener_is_considered(options: dict[str, Any], status: int) -> None:
+async def test_the_callback_listener_considers_only_a_get_request_with_its_own_host(
+    options: dict[str, Any], status: int
+) -> None:
     """A request with another Host, another method, or not in HTTP is refused, and the wait continues."""
     async with waiting() as listener:
         port = str(listener.port)
@@ -142,7 +144,7 @@ async def test_only_a_get_for_this_listener_is_considered(options: dict[str, Any
 
 
 @pytest.mark.parametrize("host", ["localhost:{port}", "LOCALHOST:{port}", "127.0.0.1:{port}", "[::1]:{port}"])
-async def test_all_names_of_the_listener_are_accepted(host: str) -> None:
+async def test_the_callback_listener_accepts_localhost_and_both_loopback_addresses_as_its_host(host: str) -> None:
     """A browser may use `localhost` or either address in the Host field."""
     async with waiting() as listener:
         status, _, _ = await visit(listener.port, GOOD, host=host.format(port=listener.port))
@@ -153,7 +155,7 @@ async def test_all_names_of_the_listener_are_accepted(host: str) -> None:
 @pytest.mark.parametrize(
     "target", ["/", "/favicon.ico", "/callback/", "/Callback", "/callback/../callback", "//callback"]
 )
-async def test_other_paths_are_not_found(target: str) -> None:
+async def test_a_request_for_another_path_of_the_callback_listener_gets_404(target: str) -> None:
     """They get 404, even with the right state."""
     async with waiting() as listener:
         status, _, _ = await visit(listener.port, f"{target}?code=canary-code-0123&state={STATE}")
@@ -163,7 +165,7 @@ async def test_other_paths_are_not_found(target: str) -> None:
 
 
 @pytest.mark.abuse_case("O13")
-async def test_the_listener_has_both_loopback_addresses() -> None:
+async def test_the_callback_listener_has_both_loopback_addresses() -> None:
     """`localhost` may resolve to either: a program that listens at the other address would receive the code."""
     async with waiting() as listener:
         for address in _loopbacks():
@@ -175,7 +177,9 @@ async def test_the_listener_has_both_loopback_addresses() -> None:
 
 
 @pytest.mark.abuse_case("O13")
-async def test_a_port_that_another_program_has_at_one_address_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_port_that_another_program_has_at_one_loopback_address_is_not_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The program binds ::1 after we bound the same port of 127.0.0.1, so another port is used."""
     if len(_loopbacks()) == 1:
         pytest.skip("this machine has no ::1")
@@ -265,7 +269,7 @@ async def test_silent_connections_do_not_block_the_sign_in(
     assert end == b""
 
 
-async def test_a_reset_connection_changes_nothing() -> None:
+async def test_a_connection_reset_by_a_client_does_not_affect_the_sign_in() -> None:
     """The connection is reset in the middle of a request head."""
     async with waiting() as listener:
         for _ in range(5):
@@ -343,7 +347,7 @@ async def test_a_provider_that_omits_its_issuer_is_accepted_if_the_manifest_says
 
 
 @pytest.mark.parametrize("code", ["", "%00canary", "canary%0d%0aX:%20y", "%E2%80%AE", "c" * 9000])
-async def test_an_invalid_code_ends_the_sign_in_with_a_message(code: str) -> None:
+async def test_an_invalid_authorization_code_ends_the_sign_in_with_a_message(code: str) -> None:
     """The callback has the right state, so it comes from the provider."""
     async with waiting() as listener:
         status, _, page = await visit(listener.port, f"/callback?code={code}&state={STATE}")
@@ -431,7 +435,7 @@ async def test_another_user_who_knows_the_state_cannot_complete_the_sign_in(addr
 @pytest.mark.abuse_case("O19")
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
 @pytest.mark.parametrize("trick", ["mapped", "closed", "half closed"])
-async def test_another_user_is_recognized_however_they_connect(trick: str) -> None:
+async def test_a_connection_of_another_user_is_recognized_as_theirs_or_as_closed(trick: str) -> None:
     """They use an IPv4-mapped address, close the connection before the check, or close half of it."""
     python = shutil.which("python3", path="/usr/bin:/usr/local/bin") or sys.executable
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -450,7 +454,7 @@ async def test_another_user_is_recognized_however_they_connect(trick: str) -> No
 
 
 @pytest.mark.abuse_case("O19")
-def test_a_closed_connection_is_not_taken_for_roots() -> None:
+def test_a_closed_connection_is_not_taken_for_a_connection_of_root() -> None:
     """Some kernels list a closed socket as owned by root, and then not at all."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         with socket.create_connection(listener.getsockname()[:2]) as client:

@@ -89,7 +89,7 @@ SURVIVES: Final = {
 
 
 @pytest.mark.parametrize(("point", "asked", "intent"), [(point, *rest) for point, rest in SURVIVES.items()])
-async def test_a_kill_before_the_request_or_after_the_write_loses_nothing(
+async def test_a_kill_before_the_renewal_request_or_after_the_write_loses_no_token(
     point: str, asked: int, intent: str | None, vault: Vault, server: TokenServer, authority: Authority
 ) -> None:
     """The next daemon renews with the stored tokens."""
@@ -107,7 +107,7 @@ async def test_a_kill_before_the_request_or_after_the_write_loses_nothing(
 
 
 @pytest.mark.parametrize("point", ["after:answer", "before:put_tokens"])
-async def test_a_kill_before_new_tokens_are_written_is_explained_by_the_next_daemon(
+async def test_the_next_daemon_explains_a_kill_that_came_before_new_tokens_were_written(
     point: str, vault: Vault, server: TokenServer, authority: Authority
 ) -> None:
     """The provider replaced the refresh token, and only memory had the new one: the daemon tries once and names the fix."""
@@ -124,7 +124,7 @@ async def test_a_kill_before_new_tokens_are_written_is_explained_by_the_next_dae
 
 
 @pytest.mark.parametrize("point", ["after:answer", "before:put_tokens"])
-async def test_a_kill_loses_nothing_if_refresh_tokens_are_not_replaced(
+async def test_a_kill_during_a_renewal_loses_no_token_if_refresh_tokens_are_not_replaced(
     point: str, vault: Vault, start_server: Callable[..., TokenServer], authority: Authority
 ) -> None:
     """The process is killed at the same steps; the provider, like Google, keeps the refresh token."""
@@ -155,7 +155,9 @@ async def test_a_new_token_is_used_although_the_disk_is_full(
     assert "canary" not in before.stdout + before.stderr + meanwhile.stdout + meanwhile.stderr
 
 
-async def test_an_undisturbed_renewal_is_written(vault: Vault, server: TokenServer, authority: Authority) -> None:
+async def test_the_tokens_of_a_renewal_without_interruption_are_written(
+    vault: Vault, server: TokenServer, authority: Authority
+) -> None:
     """The control: the same program without an interruption."""
     left_signed_in(vault, server)
     ended = await anyio.to_thread.run_sync(lambda: probed(vault, server, authority, "none"))

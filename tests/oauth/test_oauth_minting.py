@@ -86,7 +86,7 @@ async def world(endpoints: Endpoints, server: TokenServer) -> AsyncIterator[Worl
         yield made
 
 
-async def test_one_token_serves_all_requests_until_shortly_before_its_end(world: World) -> None:
+async def test_one_token_serves_all_requests_until_shortly_before_it_expires(world: World) -> None:
     """Twelve simultaneous requests cause one token request; a minute before it expires there is another."""
     got: list[str] = []
 
@@ -114,7 +114,9 @@ async def test_one_token_serves_all_requests_until_shortly_before_its_end(world:
 
 
 @pytest.mark.parametrize(("said_s", "used_s"), [(None, UNSAID_S), (30 * 86400, USED_S), (40, 40.0)])
-async def test_a_token_is_used_for_a_bounded_time(world: World, said_s: float | None, used_s: float) -> None:
+async def test_a_token_is_used_for_a_bounded_time_whatever_lifetime_the_server_states(
+    world: World, said_s: float | None, used_s: float
+) -> None:
     """The time is bounded for any lifetime that the server states, or none."""
     world.server.lifetime_s = said_s
     room_s = min(60.0, used_s / 4)
@@ -135,7 +137,7 @@ async def test_a_server_whose_tokens_expire_at_once_is_not_asked_for_every_reque
     assert await world.token() == "canary-access-token-2"
 
 
-async def test_a_refused_token_is_replaced_unless_it_is_new(world: World) -> None:
+async def test_a_refused_token_is_replaced_unless_it_was_issued_a_moment_ago(world: World) -> None:
     """A 401 for a token issued a moment ago has another cause. A caller with an older token gets the newest one."""
     client, until = world.client(), anyio.current_time() + 20
     first = Secret((await world.token()).encode())
@@ -191,7 +193,7 @@ FAILURES: Final[dict[str, tuple[bytes, dict[str, Any], str, str]]] = {
 
 
 @pytest.mark.parametrize("name", FAILURES)
-async def test_a_refusal_of_the_server_is_reported_with_the_fix(
+async def test_a_token_request_that_the_server_refuses_is_reported_with_the_fix(
     world: World, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The server is not asked again during a pause, except with another secret."""
@@ -213,7 +215,7 @@ async def test_a_refusal_of_the_server_is_reported_with_the_fix(
 @pytest.mark.abuse_case("O24")
 @pytest.mark.parametrize("auth", ["client_secret_basic", "client_secret_post"])
 @pytest.mark.parametrize(("code", "is_named"), [("secret_like_a_code", False), ("like_a", False), ("try_me", True)])
-async def test_a_secret_that_comes_back_as_an_error_code_is_not_quoted(
+async def test_a_secret_that_the_server_repeats_as_its_error_code_is_not_quoted(
     world: World, auth: str, code: str, is_named: bool
 ) -> None:
     """Any part of it counts, in whichever form it was sent. Other error codes are quoted."""
@@ -225,7 +227,7 @@ async def test_a_secret_that_comes_back_as_an_error_code_is_not_quoted(
 
 
 @pytest.mark.parametrize("hours", [-1, 1])
-async def test_a_wrong_clock_is_reported_as_such(world: World, hours: int) -> None:
+async def test_a_refusal_caused_by_a_wrong_clock_is_reported_as_a_wrong_clock(world: World, hours: int) -> None:
     """A server whose time differs refuses an assertion. If the times agree, the refusal is about the client."""
     world.clock.now = NOW
     asked = {"client_auth": "private_key_jwt"}
@@ -244,7 +246,7 @@ async def test_a_wrong_clock_is_reported_as_such(world: World, hours: int) -> No
     assert (error.failure.details["code"], other.failure.details["code"]) == ("clock_off", "invalid_client")
 
 
-async def test_an_unsuitable_key_is_reported_without_a_request(world: World) -> None:
+async def test_an_unsuitable_signing_key_is_reported_without_a_token_request(world: World) -> None:
     """The message says which secret it is and how to store another."""
     error = await world.fails(world.client(pem(RSA), client_auth="private_key_jwt", algorithm="EdDSA"))
 
@@ -254,7 +256,7 @@ async def test_an_unsuitable_key_is_reported_without_a_request(world: World) -> 
     assert (world.server.asked, world.journal.rows) == ([], [])
 
 
-async def test_a_request_that_cannot_be_recorded_is_not_sent(world: World) -> None:
+async def test_a_token_request_that_cannot_be_recorded_is_not_sent(world: World) -> None:
     """An unwritable ledger stops the request; afterwards all is well."""
     world.journal.full = {"renewing"}
     assert "the ledger could not be written" in (await world.fails()).failure.message
@@ -283,7 +285,7 @@ async def test_a_caller_that_times_out_does_not_cancel_the_token_request(world: 
     assert (await world.token(), len(world.server.asked)) == ("canary-access-token-1", 1)
 
 
-async def test_a_forgotten_token_is_not_used(world: World) -> None:
+async def test_a_token_that_was_forgotten_in_memory_or_while_requested_is_not_used(world: World) -> None:
     """A token may be forgotten in memory or while it is being requested; a later request gets another one."""
     await world.token()
     world.minting.forget()
@@ -305,7 +307,9 @@ async def test_a_forgotten_token_is_not_used(world: World) -> None:
 @pytest.mark.parametrize(
     "changed", [{"secret": b"canary-another-secret"}, {"client_id": "another"}, {"audience": "https://other"}, None]
 )
-async def test_a_token_is_kept_only_for_the_same_credential(world: World, changed: dict[str, Any] | None) -> None:
+async def test_a_token_is_dropped_when_the_secret_user_name_or_grant_of_its_binding_changes(
+    world: World, changed: dict[str, Any] | None
+) -> None:
     """Another secret, user name or grant drops it, and so does the end of the binding."""
     await world.token()
     same, other = world.client(), None if changed is None else world.client(**changed)
@@ -334,7 +338,7 @@ async def test_a_stopping_daemon_answers_waiting_callers(endpoints: Endpoints, s
     assert [error.failure.details["code"] for error in failed] == ["stopping"]
 
 
-async def test_a_forgotten_request_does_not_keep_the_daemon_from_stopping(
+async def test_a_token_request_of_a_vault_locked_meanwhile_does_not_keep_the_daemon_from_stopping(
     endpoints: Endpoints, server: TokenServer
 ) -> None:
     """The vault was locked during the token request, which still has its last seconds like any other."""
@@ -346,7 +350,7 @@ async def test_a_forgotten_request_does_not_keep_the_daemon_from_stopping(
             world.minting.forget()
 
 
-async def test_tokens_of_many_bindings_do_not_mix(world: World) -> None:
+async def test_each_of_many_bindings_keeps_its_own_token(world: World) -> None:
     """Each binding keeps its own token."""
     clients = [
         ClientCredential(

@@ -93,7 +93,9 @@ def is_open(port: int) -> bool:
 
 
 @pytest.mark.abuse_case("O20")
-async def test_a_client_is_registered_only_for_the_open_port(server: TokenServer, endpoints: Endpoints) -> None:
+async def test_a_client_is_registered_only_for_the_port_on_which_the_callback_is_awaited(
+    server: TokenServer, endpoints: Endpoints
+) -> None:
     """The request is sent without a credential; each token request then names that client and the resource."""
     was_open: list[bool] = []
 
@@ -126,7 +128,9 @@ async def test_a_client_is_registered_only_for_the_open_port(server: TokenServer
     assert TokenSet.unsealed(granted.tokens.sealed()).client == granted.tokens.client
 
 
-async def test_a_publishers_own_application_is_preferred(server: TokenServer, endpoints: Endpoints) -> None:
+async def test_no_client_is_registered_if_the_manifest_has_an_application_of_the_publisher(
+    server: TokenServer, endpoints: Endpoints
+) -> None:
     """A manifest may have both: then nothing is registered."""
     _, asked, _ = await signed_in(endpoints, unregistered(server, client_id="client-of-the-publisher"))
 
@@ -318,7 +322,7 @@ async def test_cancelling_during_a_registration_leaves_no_port_open(server: Toke
     assert not is_open(port)
 
 
-async def test_a_registration_is_sent_only_where_the_user_allows_it(
+async def test_a_client_registration_is_not_sent_to_a_local_address_without_the_user_s_permission(
     authority: Authority, server: TokenServer, start_server: Callable[..., TokenServer]
 ) -> None:
     """A manifest cannot direct it at the machine's own network."""

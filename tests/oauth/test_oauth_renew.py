@@ -393,7 +393,7 @@ async def test_a_token_without_an_expiry_is_renewed_only_when_refused(world: Wor
     assert is_renewed
 
 
-async def test_nothing_is_renewed_without_a_sign_in(world: World) -> None:
+async def test_a_binding_without_a_sign_in_causes_no_renewal(world: World) -> None:
     """A token bound as a plain secret and an unbound name cause no request and no error."""
     world.vault.set_secret("plain", Secret(b"canary-plain-token"))
     world.vault.bind(
@@ -441,7 +441,7 @@ async def test_fifty_simultaneous_refusals_cause_one_renewal(world: World) -> No
     assert world.store.changes == ["note_renewal", "put_tokens"]
 
 
-async def test_requests_and_refusals_share_one_renewal(world: World) -> None:
+async def test_requests_before_sending_and_refused_requests_share_one_renewal(world: World) -> None:
     """Half of the callers ask before they send a request, half after a refusal."""
     world.clock.now += 3600
     async with world.asked_by(*[world.ready] * 20, *[world.renew] * 20):
@@ -499,7 +499,7 @@ async def test_a_callers_deadline_does_not_end_the_renewal(world: World) -> None
     assert len(world.server.asked) == 1
 
 
-async def test_a_valid_token_is_sent_if_the_provider_does_not_answer_soon(
+async def test_a_still_valid_token_is_sent_if_the_provider_does_not_respond_soon(
     vault: Vault, server: TokenServer, endpoints: Endpoints
 ) -> None:
     """The provider does not respond half a minute before the token expires, so the current token is sent."""
@@ -566,7 +566,7 @@ async def test_no_renewal_begins_after_the_daemon_stopped(idle: World) -> None:
 # First the intent, then the answer
 
 
-async def test_the_intent_is_stored_and_recorded_before_the_provider_is_asked(world: World) -> None:
+async def test_the_intent_to_renew_is_stored_and_recorded_before_the_provider_is_asked(world: World) -> None:
     """The test reads the vault's file when the request arrives at the provider."""
     world.clock.now += 3600
     seen: list[Any] = []
@@ -649,7 +649,9 @@ async def test_a_renewal_that_cannot_be_recorded_is_not_begun(world: World) -> N
 
 
 @pytest.mark.abuse_case("O10")
-async def test_a_disk_full_during_a_renewal_loses_nothing(idle: World, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_disk_that_fills_up_during_a_renewal_loses_no_token(
+    idle: World, caplog: pytest.LogCaptureFixture
+) -> None:
     """1. The provider replaces the refresh token. 2. It cannot be written. It is used from memory until it can."""
     idle.clock.now += 3600
     written = threading.Event()
@@ -675,7 +677,7 @@ async def test_a_disk_full_during_a_renewal_loses_nothing(idle: World, caplog: p
     assert "are now stored" in caplog.text
 
 
-async def test_tokens_in_memory_only_are_written_when_the_daemon_stops(
+async def test_renewed_tokens_that_are_only_in_memory_are_written_when_the_daemon_stops(
     vault: Vault, server: TokenServer, endpoints: Endpoints
 ) -> None:
     """The disk had been full; the next regular attempt to write them is far away."""
@@ -691,7 +693,7 @@ async def test_tokens_in_memory_only_are_written_when_the_daemon_stops(
     assert world.stored == b"canary-access-token-1"
 
 
-async def test_a_late_write_never_replaces_newer_tokens(world: World) -> None:
+async def test_a_late_write_of_renewed_tokens_never_replaces_newer_tokens(world: World) -> None:
     """1. Held tokens are being written. 2. The next renewal begins. 3. The write of 1 ends. The newest tokens stay."""
     world.store.full = {"put_tokens"}
     await world.renew()
@@ -716,7 +718,9 @@ async def test_a_late_write_never_replaces_newer_tokens(world: World) -> None:
     assert world.store.changes == ["note_renewal", "put_tokens", "note_renewal", "put_tokens"]
 
 
-async def test_the_tokens_kept_in_memory_only_are_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_number_of_renewed_tokens_that_are_only_in_memory_is_bounded(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Other providers are not asked once the bound is reached."""
     monkeypatch.setattr(renew, "MAX_HELD", 1)
     other = BindingName("oauth2", "mail", "home")
@@ -729,7 +733,7 @@ async def test_the_tokens_kept_in_memory_only_are_bounded(world: World, monkeypa
     assert len(world.server.asked) == 1
 
 
-async def test_a_vault_locked_during_a_renewal_gets_the_tokens_when_it_opens(world: World) -> None:
+async def test_a_vault_locked_during_a_renewal_gets_the_new_tokens_when_it_is_unlocked(world: World) -> None:
     """1. The provider is asked. 2. The person locks the vault. 3. The answer comes, and waits. 4. They unlock it."""
     async with world.asked_by(partial(_locked_out, world)):
         world.vault.lock()
@@ -818,7 +822,7 @@ async def test_tokens_that_were_never_written_count_as_possibly_sent_for_a_day(
     assert world.renewals.unwritten(provider) == ()
 
 
-async def test_the_number_of_known_unwritten_tokens_is_bounded(world: World) -> None:
+async def test_the_number_of_remembered_tokens_that_were_never_written_is_bounded(world: World) -> None:
     """The newest are kept, and the oldest forgotten."""
     for _sign_in in range(renew.MAX_LOST + 1):
         world.store.full = {"put_tokens"}
@@ -836,7 +840,7 @@ async def test_the_number_of_known_unwritten_tokens_is_bounded(world: World) -> 
 
 
 @pytest.mark.abuse_case("O17")
-async def test_a_new_sign_in_between_two_reads_does_not_mix_accounts(
+async def test_old_tokens_are_never_stored_under_the_account_of_a_new_sign_in(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The old tokens were read, their grant was not yet: they must not be stored under the new account."""
@@ -889,7 +893,7 @@ async def test_a_sign_in_that_ended_at_the_provider_says_how_to_sign_in_again(wo
     assert world.journal.rows[-1] == ("failed", str(NAME), "invalid_grant")
 
 
-async def test_signing_in_again_clears_the_failure_and_the_pause(world: World) -> None:
+async def test_signing_in_again_clears_the_failure_and_the_pause_of_the_former_sign_in(world: World) -> None:
     """They belonged to the former sign-in."""
     world.clock.now += 3600
     world.server.says(oauth_error("invalid_grant"))
@@ -900,7 +904,7 @@ async def test_signing_in_again_clears_the_failure_and_the_pause(world: World) -
     assert world.stored == b"canary-access-token-1"
 
 
-async def test_an_interrupted_renewal_is_tried_once_and_explained(world: World) -> None:
+async def test_an_interrupted_renewal_is_tried_once_more_and_its_failure_is_explained(world: World) -> None:
     """The daemon died between request and write, and the provider had replaced the token: the message says so."""
     world.server.refresh = "canary-refresh-token-that-nobody-has"
     world.vault.note_renewal(NAME, int(NOW * 1000))
@@ -949,7 +953,7 @@ async def test_a_sign_in_without_a_refresh_token_lasts_as_long_as_its_token(worl
         "oops",
     ],
 )
-async def test_other_refusals_are_reported_and_the_sign_in_stays(code: str, world: World) -> None:
+async def test_a_refusal_other_than_invalid_grant_is_reported_and_the_sign_in_stays(code: str, world: World) -> None:
     """The failure is stored with the binding, and a pause follows; a later success clears the failure."""
     world.clock.now += 3600
     world.server.says(oauth_error(code))
@@ -982,7 +986,7 @@ async def test_the_resource_of_the_tokens_is_sent_with_each_renewal(world: World
 
 
 @pytest.mark.parametrize(("is_registered", "code"), [(True, "client_gone"), (False, "invalid_client")])
-async def test_only_a_registered_client_that_is_gone_is_fixed_by_a_new_sign_in(
+async def test_a_new_sign_in_is_advised_only_for_a_registered_client_that_the_provider_forgot(
     is_registered: bool, code: str, world: World
 ) -> None:
     """A new sign-in registers another client; only the publisher can fix a publisher's application."""
@@ -1013,7 +1017,7 @@ async def test_a_refusal_of_the_former_sign_in_does_not_affect_the_new_one(world
     assert world.grant.obtained_ms == int((NOW + 1) * 1000)
 
 
-async def test_a_refusal_that_cannot_be_stored_is_still_reported(
+async def test_a_refused_renewal_that_cannot_be_stored_is_still_reported(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The provider is also left alone for a while."""
@@ -1026,7 +1030,7 @@ async def test_a_refusal_that_cannot_be_stored_is_still_reported(
     assert "is no longer renewed" in caplog.text
 
 
-async def test_an_empty_refresh_token_counts_as_none(world: World) -> None:
+async def test_an_empty_refresh_token_in_a_response_keeps_the_former_refresh_token(world: World) -> None:
     """The former refresh token stays, as if the response had no such member."""
     world.server.says(json_answer({"access_token": "canary-access-new", "token_type": "Bearer", "refresh_token": ""}))
     assert await world.renew()
@@ -1034,7 +1038,9 @@ async def test_an_empty_refresh_token_counts_as_none(world: World) -> None:
     assert world.vault.tokens(NAME).refresh == Secret(b"canary-refresh-token-0")
 
 
-async def test_an_unforeseen_error_is_reported_without_its_text(world: World, caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_unforeseen_error_of_a_renewal_is_reported_without_its_text(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
     """A library's error may quote anything: only its type is logged, and waiting callers get a failure."""
 
     def break_down() -> None:
@@ -1121,7 +1127,7 @@ async def test_pauses_after_failed_renewals_grow_up_to_a_bound(
     assert state.failures == 0
 
 
-async def test_a_service_that_always_refuses_does_not_cause_a_renewal_each_time(
+async def test_a_service_that_refuses_every_token_causes_only_one_renewal_for_a_while(
     vault: Vault, server: TokenServer, endpoints: Endpoints
 ) -> None:
     """The 401 has another cause than an old token: after one renewal it is passed on for a while."""
@@ -1181,7 +1187,7 @@ async def test_a_clock_set_back_by_a_day_is_corrected_by_a_refusal(world: World)
 # Revocation
 
 
-async def test_both_tokens_are_revoked_where_they_were_issued(world: World) -> None:
+async def test_both_tokens_are_revoked_at_the_provider_s_revocation_endpoint(world: World) -> None:
     """RFC 7009: the access token and the refresh token are sent to the revocation endpoint."""
     said = await world.renewals.revoke(world.vault.tokens(NAME))
 
@@ -1204,7 +1210,9 @@ async def test_both_tokens_are_revoked_where_they_were_issued(world: World) -> N
         ),
     ],
 )
-async def test_a_failed_revocation_is_reported_in_our_words(said: bytes, expected: str, world: World) -> None:
+async def test_a_failed_revocation_of_tokens_is_reported_in_aileron_s_own_words(
+    said: bytes, expected: str, world: World
+) -> None:
     """The result says what is left to the person; a token that the provider no longer knows counts as revoked."""
     world.server.says(world.server._good, said)
 

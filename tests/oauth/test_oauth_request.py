@@ -38,7 +38,7 @@ def test_the_pkce_challenge_matches_the_example_of_rfc_7636() -> None:
     assert challenge("dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk") == "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM"
 
 
-def test_the_request_has_the_required_parameters_and_no_verifier() -> None:
+def test_the_authorization_request_has_the_required_parameters_and_no_pkce_verifier() -> None:
     """The request contains only the hash of the PKCE verifier."""
     numbers = iter([b"\x01" * 32, b"\x02" * 32])
     asked = request_of(PROVIDER, random=lambda count: next(numbers))
@@ -60,7 +60,7 @@ def test_the_request_has_the_required_parameters_and_no_verifier() -> None:
     assert dataclasses.is_dataclass(AuthorizationRequest)
 
 
-def test_a_resource_is_sent_and_an_empty_scope_is_not() -> None:
+def test_the_authorization_request_has_the_resource_and_no_empty_scope() -> None:
     """RFC 8707 section 2, RFC 6749 section 3.3: an empty `scope` is no scope. The client ID is that of the caller."""
     resource = "https://mail.example/mcp?team=a&b"
     found = asked_for(authorization_request(changed(scopes=(), resource=resource), "another-client", 4242).url)
@@ -137,7 +137,9 @@ def test_an_ambiguous_authorization_url_is_refused(url: str) -> None:
     ),
     values=st.lists(st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=20), max_size=3),
 )
-def test_values_of_a_manifest_are_encoded_without_change(scopes: list[str], client_id: str, values: list[str]) -> None:
+def test_each_manifest_value_in_the_authorization_url_is_parsed_back_unchanged(
+    scopes: list[str], client_id: str, values: list[str]
+) -> None:
     """Each value is parsed back as one parameter, so it cannot become a second one."""
     scopes = [scope for scope in scopes if scope.isprintable()] or ["x"]
     params = tuple((f"p{number}", value) for number, value in enumerate(values))

@@ -86,7 +86,9 @@ async def signed_in(
 # In a browser
 
 
-async def test_a_person_signs_in_and_gets_tokens(server: TokenServer, endpoints: Endpoints) -> None:
+async def test_a_person_signs_in_in_a_browser_and_the_code_is_redeemed_for_tokens(
+    server: TokenServer, endpoints: Endpoints
+) -> None:
     """The code is redeemed with its verifier, and the page tells the person to go back."""
     provider = server.provider(authorize_params=(("access_type", "offline"),))
     async with browser_sign_in(endpoints, provider) as (sign_in, asked), anyio.create_task_group() as tasks:
@@ -134,7 +136,9 @@ async def test_a_person_signs_in_and_gets_tokens(server: TokenServer, endpoints:
     assert fields["referrer-policy"] == "no-referrer"
 
 
-async def test_state_nonce_and_challenge_are_new_each_time(server: TokenServer, endpoints: Endpoints) -> None:
+async def test_state_nonce_and_pkce_challenge_are_new_for_each_sign_in(
+    server: TokenServer, endpoints: Endpoints
+) -> None:
     """Each has 256 bits in base64url; no two sign-ins share one."""
     seen = set()
     for _ in range(3):
@@ -287,7 +291,7 @@ async def test_scopes_that_the_person_did_not_grant_are_named(server: TokenServe
     )
 
 
-async def test_an_unreachable_provider_is_named(server: TokenServer, endpoints: Endpoints) -> None:
+async def test_the_error_for_an_unreachable_provider_names_its_host(server: TokenServer, endpoints: Endpoints) -> None:
     """The provider's host does not exist, and the message names it."""
     ended = await signed_in(endpoints, server.provider(token_url="https://nobody.invalid:1/token"))
 
@@ -323,7 +327,9 @@ async def test_a_forbidden_provider_is_refused_before_the_sign_in(
         assert sign_in.invitation.authorize_url
 
 
-async def test_a_placeholder_is_never_sent(server: TokenServer, endpoints: Endpoints) -> None:
+async def test_a_sign_in_with_an_unreplaced_placeholder_as_client_id_or_secret_sends_no_request(
+    server: TokenServer, endpoints: Endpoints
+) -> None:
     """The client ID or secret of an unreleased manifest is one: no port is opened, and no request sent."""
     for changes in (
         {"client_id": "bound-at-release"},
@@ -399,7 +405,9 @@ async def device_sign_in(
             return await sign_in.finished()
 
 
-async def test_a_device_code_signs_in(server: TokenServer, endpoints: Endpoints) -> None:
+async def test_a_sign_in_with_a_device_code_polls_the_provider_and_gets_tokens(
+    server: TokenServer, endpoints: Endpoints
+) -> None:
     """The polling follows the provider's pace, slower on request, and gets the tokens when the person is done."""
     good = server._good
     pending, slow = oauth_error("authorization_pending"), oauth_error("slow_down", "200 OK")
@@ -421,7 +429,7 @@ async def test_a_device_code_signs_in(server: TokenServer, endpoints: Endpoints)
 
 
 @pytest.mark.parametrize("code", ["access_denied", "expired_token", "invalid_client", "invalid_grant"])
-async def test_a_failed_device_code_says_why(code: str, server: TokenServer, endpoints: Endpoints) -> None:
+async def test_a_failed_device_sign_in_reports_the_reason(code: str, server: TokenServer, endpoints: Endpoints) -> None:
     """The failure is in the provider's response to a later poll."""
     server.says(server._good, oauth_error("authorization_pending"), oauth_error(code))
     with pytest.raises(AileronError, match=re.escape(AGAIN)) as caught:
@@ -492,7 +500,7 @@ async def test_a_device_code_that_nobody_enters_times_out(
 # Who answers
 
 
-async def test_a_provider_that_does_not_name_itself_is_accepted_if_the_manifest_says_so(
+async def test_a_provider_that_omits_its_issuer_is_accepted_if_the_manifest_says_so(
     server: TokenServer, endpoints: Endpoints
 ) -> None:
     """RFC 9207 section 2.4: the manifest holds the provider's metadata; without that statement no code is redeemed."""

@@ -62,7 +62,7 @@ def test_basic_credentials_are_form_encoded_first() -> None:
     assert request.form == {"grant_type": "client_credentials"}
 
 
-def test_scopes_audience_and_resource_are_sent() -> None:
+def test_scopes_audience_and_resource_are_sent_in_a_token_request() -> None:
     """The client secret is in the form here, which is the other way to authenticate."""
     asked = credential(
         scopes=("b", "a"), audience="https://api", resource="https://r", client_auth="client_secret_post"
@@ -180,7 +180,7 @@ def test_an_unsuitable_secret_is_refused_with_the_reason(name: str) -> None:
     assert "evil" not in str(caught.value)
 
 
-def test_sent_parts_returns_every_form_in_which_a_secret_is_sent() -> None:
+def test_the_function_sent_parts_returns_every_form_in_which_a_secret_is_sent() -> None:
     """They include the value of `Authorization: Basic` if there is a client ID; a private key is never sent."""
     basic = token_request(credential(), NOW).authorization
     assert basic is not None
@@ -192,6 +192,6 @@ def test_sent_parts_returns_every_form_in_which_a_secret_is_sent() -> None:
 
 
 @given(st.binary(max_size=200), st.none() | st.text(max_size=20))
-def test_no_part_of_any_secret_has_a_line_end(data: bytes, client_id: str | None) -> None:
+def test_no_sent_part_of_any_secret_contains_a_line_end(data: bytes, client_id: str | None) -> None:
     """A line end would end a header."""
     assert all(b"\n" not in part.reveal() for part in sent_parts(Secret(data), client_id))

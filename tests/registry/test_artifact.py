@@ -56,7 +56,7 @@ def action_in(archive: bytes, trust: Trust = TRUST, wanted: ArtifactRequest = SE
         "github://acme/m%61il@1.0.0",
     ],
 )
-def test_a_request_is_a_name_and_one_exact_version(text: str) -> None:
+def test_a_reference_to_an_artifact_is_a_name_and_one_exact_version(text: str) -> None:
     """A request takes no range, no `latest` and no other scheme."""
     assert str(ArtifactRequest.parse("github://acme/mail/x@1.0.0-rc.1+a")) == "github://acme/mail/x@1.0.0-rc.1+a"
     with pytest.raises(ValueError, match=r"version|scheme|segment"):

@@ -143,7 +143,7 @@ def test_connector_py_stays_a_module_beside_a_main_file(source: Path) -> None:
     assert names(source) == ["__main__.py", "connector.py", "parts/__init__.py", "parts/greeting.py"]
 
 
-def test_the_same_sources_give_the_same_bytes(source: Path, tmp_path: Path) -> None:
+def test_building_the_same_sources_twice_gives_the_same_archive(source: Path, tmp_path: Path) -> None:
     """The clock, the umask, permissions, the order of creation and the folder's name make no difference."""
     first = build(source)
     copy = tmp_path / "elsewhere" / "named-otherwise"
@@ -166,7 +166,7 @@ def test_the_same_sources_give_the_same_bytes(source: Path, tmp_path: Path) -> N
     assert build(copy).connector != first.connector
 
 
-def test_the_bytes_do_not_depend_on_the_process(source: Path) -> None:
+def test_builds_in_different_processes_give_the_same_archive(source: Path) -> None:
     """Another process, with another hash seed and time zone, builds the same archive."""
     script = f"import hashlib, pathlib; from aileron.registry.connector_build import build; print(hashlib.sha256(build(pathlib.Path({str(source)!r})).archive).hexdigest())"  # noqa: E501
     results = {
@@ -201,7 +201,7 @@ def test_a_build_contains_no_time_and_no_owner(source: Path) -> None:
     assert [entry.filename for entry in entries] == sorted(entry.filename for entry in entries)
 
 
-def test_hosts_are_bound_where_the_manifest_has_the_placeholder(
+def test_hosts_of_a_build_replace_the_placeholder_in_the_manifest(
     source: Path, manifest_text: Callable[..., str]
 ) -> None:
     """Only the placeholder changes, and other hosts give other bytes."""
@@ -222,7 +222,9 @@ def test_hosts_are_bound_where_the_manifest_has_the_placeholder(
         ('# "bound-at-build"\n', "is not the value of [capabilities.network] hosts"),
     ],
 )
-def test_hosts_without_a_placeholder_are_refused(source: Path, text: str, message: str) -> None:
+def test_building_with_hosts_is_refused_if_the_manifest_has_no_placeholder(
+    source: Path, text: str, message: str
+) -> None:
     """Otherwise the build would silently ignore the requested hosts."""
     (source / "manifest.toml").write_text((source / "manifest.toml").read_text() + text)
 
@@ -244,7 +246,7 @@ service = "s3"
 """
 
 
-def test_a_region_is_bound_where_the_manifest_has_the_placeholder(
+def test_the_region_of_a_build_replaces_the_placeholder_in_the_manifest(
     source: Path, manifest_text: Callable[..., str]
 ) -> None:
     """Hosts and regions have the same placeholder text; each is replaced only in its own key."""
@@ -312,7 +314,7 @@ def application_refusal(directory: Path, application: Application | None) -> str
     return refusal_as(FailureClass.INVALID_REQUEST, build, directory, (), application)
 
 
-def test_a_publishers_application_is_bound_at_its_placeholders(unreleased: Path) -> None:
+def test_a_publishers_application_replaces_its_placeholders_in_the_manifest(unreleased: Path) -> None:
     """Each value is bound in its own line, whatever its characters, and nothing else changes. No repr shows the secret."""
     application = Application(client_id="12-ab.apps.example.com", client_secret=Secret(CLIENT_SECRET.encode()))
     before = (unreleased / "manifest.toml").read_text()
@@ -340,7 +342,7 @@ def test_a_publishers_application_is_bound_at_its_placeholders(unreleased: Path)
         (("", ""), "bound-at-release", "s", "client_id is 'bound-at-release'"),
     ],
 )
-def test_an_application_that_cannot_be_bound_fails_the_build(
+def test_a_build_fails_if_the_publishers_application_cannot_replace_its_placeholders(
     unreleased: Path, changed: tuple[str, str], client_id: str | None, secret: str | None, message: str
 ) -> None:
     """A placeholder is unbound, missing or duplicated, or a value invalid. The positive control is the test above."""

@@ -287,7 +287,7 @@ def test_a_build_binds_the_logins_and_their_hosts(tmp_path: Path) -> None:
     assert parse(released.built.manifest.decode()).hosts == built.hosts
 
 
-def test_a_single_login_is_bound_by_a_host_without_its_protocol(tmp_path: Path) -> None:
+def test_a_host_without_its_protocol_replaces_the_placeholder_of_a_single_login(tmp_path: Path) -> None:
     """The manifest's placeholder already states the protocol. Logins without a placeholder cannot be bound again."""
     (tmp_path / "manifest.toml").write_text(DATABASE)
     (tmp_path / "__main__.py").write_text("pass\n")
@@ -314,7 +314,7 @@ WIDER = [
 
 
 @pytest.mark.parametrize(("what", "instead", "words"), WIDER)
-def test_a_changed_login_widens_what_was_approved(what: str, instead: str, words: str) -> None:
+def test_a_login_with_a_changed_protocol_or_encryption_widens_the_reach(what: str, instead: str, words: str) -> None:
     """A changed protocol or encryption needs a new approval; a changed order of the same logins does not."""
     agreed = Reach.of(parse(MAIL))
     swapped = MAIL.replace(

@@ -381,7 +381,9 @@ def test_an_answer_without_an_issuer_must_be_allowed_explicitly(manifest_text: T
         ("\n".join(f'p{n} = "x"' for n in range(17)), "authorize_params has 17 entries; expected at most 16"),
     ],
 )
-def test_sign_in_parameters_of_the_supervisor_are_refused(manifest_text: Text, param: str, message: str) -> None:
+def test_sign_in_parameters_that_the_supervisor_sets_are_refused_in_a_manifest(
+    manifest_text: Text, param: str, message: str
+) -> None:
     """The refusal says why: the supervisor sets the rest of the request to the provider."""
     whole = manifest_text(('"api_key"', '"oauth2"')) + OAUTH2
     params = f"[capabilities.credential.oauth2.authorize_params]\n{param}\n"
@@ -392,7 +394,7 @@ def test_sign_in_parameters_of_the_supervisor_are_refused(manifest_text: Text, p
     assert f":{whole.count(chr(10)) + (1 if many else 2)}: " in found
 
 
-def test_a_placeholder_is_accepted_only_before_it_is_bound(manifest_text: Text) -> None:
+def test_a_placeholder_is_accepted_only_in_a_manifest_that_is_not_built_yet(manifest_text: Text) -> None:
     """Parsing with `allow_unbound` keeps it as it stands; any other parsing fails closed."""
     unbound = manifest_text(('"api_key"', '"oauth2"')) + OAUTH2.replace("not-really-secret", "bound-at-release")
 

@@ -186,7 +186,9 @@ def test_one_changed_byte_is_refused_with_both_hashes(
         assert failure.details["expected"] == pin.hash
 
 
-def test_a_widened_manifest_is_a_mismatch(store: ContentStore, pin: ConnectorPin, entry: Path) -> None:
+def test_a_stored_manifest_with_an_added_host_is_refused_as_a_hash_mismatch(
+    store: ContentStore, pin: ConnectorPin, entry: Path
+) -> None:
     """An added host is the most useful edit for an attacker."""
     text = (entry / "manifest.toml").read_text()
     rewrite(entry / "manifest.toml", text.replace('["mail', '["evil.example.com:443", "mail').encode())

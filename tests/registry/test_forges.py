@@ -116,7 +116,7 @@ async def test_versions_are_listed_in_semver_order(start: Started, scheme: str) 
 
 @pytest.mark.abuse_case("B14")
 @pytest.mark.parametrize("scheme", SCHEMES)
-async def test_a_version_that_cannot_be_compared_is_not_listed(
+async def test_a_version_with_a_number_too_long_to_compare_is_not_listed(
     server: ForgeServer, start: Started, scheme: str
 ) -> None:
     """A tag with a number of five thousand digits once caused an internal error."""
@@ -127,7 +127,9 @@ async def test_a_version_that_cannot_be_compared_is_not_listed(
 
 
 @pytest.mark.parametrize("scheme", FORGES)
-async def test_all_pages_of_versions_are_read(server: ForgeServer, start: Started, scheme: str) -> None:
+async def test_all_pages_of_a_forges_list_of_versions_are_read(
+    server: ForgeServer, start: Started, scheme: str
+) -> None:
     """A page has a hundred versions."""
     for number in range(250):
         server.publish(f"{scheme}://acme/many", f"0.0.{number}", b"")
@@ -136,7 +138,7 @@ async def test_all_pages_of_versions_are_read(server: ForgeServer, start: Starte
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-async def test_the_key_of_a_repository_is_on_its_default_branch(
+async def test_the_publishers_key_is_read_from_the_default_branch_of_its_repository(
     server: ForgeServer, start: Started, scheme: str
 ) -> None:
     """A missing or invalid key is reported."""
@@ -343,7 +345,7 @@ async def test_a_redirect_elsewhere_is_refused(server: ForgeServer, start: Start
 @pytest.mark.abuse_case("B5")
 @pytest.mark.parametrize("scheme", FORGES)
 @pytest.mark.parametrize("token", [None, TOKEN])
-async def test_a_moved_repository_counts_as_another_publishers(
+async def test_a_redirect_to_the_new_place_of_a_moved_repository_is_not_followed(
     server: ForgeServer, start: Started, scheme: str, token: str | None
 ) -> None:
     """The forge redirects to the new place, but Aileron does not follow."""
@@ -377,7 +379,7 @@ async def test_the_query_of_a_signed_address_is_never_reported(server: ForgeServ
 
 @pytest.mark.abuse_case("B5")
 @pytest.mark.parametrize("scheme", SCHEMES)
-async def test_a_forge_on_the_machines_own_network_is_out_of_reach(start: Started, scheme: str) -> None:
+async def test_a_forge_at_a_private_address_is_refused_without_permission(start: Started, scheme: str) -> None:
     """A forge at a private address needs the user's permission, as any destination does."""
     failure = await refused(start(scheme, egress_private=frozenset()).archive(name(scheme), "1.0.0"))
 
@@ -394,7 +396,7 @@ async def test_a_truncated_archive_is_an_error(server: ForgeServer, start: Start
     assert failure.failure_class is FailureClass.NETWORK_ERROR
 
 
-async def test_there_is_no_default_hub(start: Started) -> None:
+async def test_a_hub_name_is_refused_if_no_hub_is_configured(start: Started) -> None:
     """The failure says which setting to write."""
     failure = await refused(Hub(start("hub")._way._web, Settings().forges.hub).versions(name("hub")))  # type: ignore[attr-defined]
 

@@ -160,7 +160,7 @@ def test_everybody_can_read_a_built_site_but_only_its_owner_can_write_it(release
     assert (modes, folders) == ({0o644}, {0o755})
 
 
-def test_the_index_is_written_last(release: Release, site: Path) -> None:
+def test_the_index_of_a_hub_is_written_after_all_other_files(release: Release, site: Path) -> None:
     """An index never names a file that could not be written; the next build completes the work."""
     release.connector(version="1.0.0")
     built(release, site)
@@ -399,7 +399,7 @@ def test_a_published_version_never_changes(tmp_path: Path, release: Release, sit
 
 
 @pytest.mark.abuse_case("B13")
-def test_an_archive_must_match_the_place_that_names_it(release: Release, site: Path) -> None:
+def test_an_archive_must_match_the_tag_or_hub_path_of_its_folder(release: Release, site: Path) -> None:
     """The place is a folder named after a tag, or the exact path in a Hub. Any other folder says nothing."""
     release.connector(version="1.0.0", at="connectors/mail/v1.0.0")
     release.connector(version="1.1.0", at="acme/mail/1.1.0")
@@ -481,7 +481,7 @@ def test_all_problems_are_reported_at_once(release: Release, site: Path) -> None
     assert not site.exists()
 
 
-def test_a_site_may_lie_inside_its_release_but_not_the_other_way_round(release: Release) -> None:
+def test_a_site_may_lie_inside_its_release_folder_but_not_the_release_inside_the_site(release: Release) -> None:
     """The site is left out of the release, and the release is not served."""
     release.connector()
     site = release.path / "site"

@@ -237,7 +237,7 @@ def test_the_values_of_an_index_are_counted_before_it_is_decoded() -> None:
         encoded(msgspec.convert([entry(about={"intents": [""] * MAX_INDEX_VALUES})], list[Entry]))
 
 
-def test_the_reference_page_has_the_keys_and_bounds_of_the_code() -> None:
+def test_the_reference_page_has_every_key_and_bound_of_an_index() -> None:
     """The page has every key as code, and every bound as a number."""
     page = (Path(__file__).resolve().parents[2] / "docs/reference/hub.md").read_text(encoding="utf-8")
     keys = {key for shape in (Index, Entry, Published, About, CredentialWanted) for key in shape.__struct_fields__}
@@ -276,7 +276,9 @@ def found() -> Callable[..., list[tuple[str, str]]]:
     return searched
 
 
-def test_a_search_ranks_intents_before_names_before_words(found: Callable[..., list[tuple[str, str]]]) -> None:
+def test_a_search_ranks_matching_intents_above_names_and_names_above_other_words(
+    found: Callable[..., list[tuple[str, str]]],
+) -> None:
     """Each hit has its reason, and hits of one reason are sorted by name. Case, hyphens and underscores make no difference."""
     assert found("send EMAIL") == [
         ("intent", "acme/mail"),
@@ -304,7 +306,7 @@ def test_every_word_of_a_search_must_match(found: Callable[..., list[tuple[str, 
 
 
 @given(entries(), st.text(max_size=20))
-def test_a_search_finds_existing_artifacts_and_each_by_its_full_name(made: list[Entry], text: str) -> None:
+def test_a_search_finds_only_artifacts_of_the_index_and_each_by_its_full_name(made: list[Entry], text: str) -> None:
     """The search may be any text."""
     read = parse_index(encoded(made))
     assert {hit.name for _, hit in search(read, text)} <= {artifact.name for artifact in made}

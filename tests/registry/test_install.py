@@ -93,7 +93,7 @@ def test_a_signed_archive_needs_a_trusted_key(source: Path, tmp_path: Path) -> N
     assert read_artifact(signed, trust=trust).pin == read_artifact(unsigned).pin
 
 
-def test_a_required_signature_must_be_there(source: Path, tmp_path: Path) -> None:
+def test_an_unsigned_connector_is_refused_if_a_signature_is_required(source: Path, tmp_path: Path) -> None:
     """A directory is built locally, so it has no signature and is refused too."""
     archive = tmp_path / "aileron.tar.gz"
     archive.write_bytes(build(source).archive)

@@ -69,7 +69,7 @@ def test_an_invalid_authority_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize("authority", [REPOSITORY, OWNER])
-def test_a_key_trusted_for_the_repository_or_its_owner_is_accepted(authority: Authority) -> None:
+def test_a_signature_is_accepted_if_its_key_is_trusted_for_the_repository_or_its_owner(authority: Authority) -> None:
     """The result says which key signed, and for which authority it is trusted."""
     keyring = _keyring([(authority, OTHER.public), (authority, KEY.public)])
 
@@ -83,7 +83,7 @@ def test_a_key_trusted_for_the_repository_or_its_owner_is_accepted(authority: Au
     "authority",
     ["github://acme/mail2", "github://acm", "github://Acme", "gitlab://acme", "gitlab://acme/mail", "hub://acme"],
 )
-def test_a_key_trusted_only_for_another_authority_is_not_accepted(authority: str) -> None:
+def test_a_signature_is_refused_if_its_key_is_trusted_only_for_another_authority(authority: str) -> None:
     """Another repository, another owner and the same name at another forge are refused, although the signature is good."""
     keyring = _keyring([(Authority.parse(authority), KEY.public)])
 
@@ -130,7 +130,7 @@ def test_only_trusted_keys_can_be_revoked_and_their_number_is_bounded() -> None:
     assert keyring.trusting(OWNER, PublicKey(bytes(32))) is keyring
 
 
-def test_only_approved_keys_are_trusted() -> None:
+def test_a_keyring_file_with_a_key_that_no_person_approved_makes_no_key_trusted() -> None:
     """A person approves an authority's keys as a set: if the file has one more, none of them is trusted."""
     keyring = _keyring([(OWNER, KEY.public), (REPOSITORY, KEY.public)])
     agreed = {str(authority): trust_digest(authority, keys) for authority, keys in keyring.keys.items()}

@@ -91,7 +91,7 @@ def test_the_table_of_each_credential_kind_is_read(manifest_text: Text) -> None:
         assert (need.kind, need.aws, need.hmac, need.token) == (kind, UNSET, UNSET, UNSET)
 
 
-def test_new_credential_fields_do_not_appear_in_older_plans(manifest_text: Text) -> None:
+def test_credential_fields_added_later_are_left_out_of_plans_that_do_not_use_them(manifest_text: Text) -> None:
     """The digests of waiting and recorded plans must stay the same."""
     assert msgspec.to_builtins(need_of(manifest_text())).keys() == {
         "kind", "scope", "header", "format", "query", "logins", "commands"
@@ -111,7 +111,7 @@ def test_a_token_exchange_may_authenticate_its_client_by_a_secret(manifest_text:
 
 
 @pytest.mark.parametrize("kind", ["aws_sigv4", "hmac", "oauth2_client"])
-def test_a_table_and_its_kind_are_used_together(manifest_text: Text, kind: str) -> None:
+def test_a_credential_kind_and_its_table_are_refused_without_each_other(manifest_text: Text, kind: str) -> None:
     """Neither is accepted without the other."""
     both = of_kind(manifest_text, kind)
     table = TABLES[kind]
@@ -133,12 +133,14 @@ def test_a_table_and_its_kind_are_used_together(manifest_text: Text, kind: str) 
         ('query = "token"', "the query parameter token"),
     ],
 )
-def test_a_key_can_be_sent_in_the_path_the_body_or_the_query(manifest_text: Text, line: str, words: str) -> None:
+def test_a_credentials_key_can_be_sent_in_the_path_the_body_or_the_query(
+    manifest_text: Text, line: str, words: str
+) -> None:
     """The description that a person approves names the place."""
     assert words_of(placed(manifest_text, line)) == words
 
 
-def test_a_key_in_the_first_message_needs_the_websocket_function(manifest_text: Text) -> None:
+def test_a_key_in_the_first_websocket_message_needs_the_websocket_host_function(manifest_text: Text) -> None:
     """The other host functions send no first message."""
     line = """first_message = '{"auth": "{key}"}'"""
     text = placed(manifest_text, line, '["websocket"]')
@@ -242,7 +244,9 @@ CHANGED = [
 
 
 @pytest.mark.parametrize(("kind", "old", "new"), CHANGED)
-def test_another_way_to_sign_widens_the_reach(manifest_text: Text, kind: str, old: str, new: str) -> None:
+def test_a_version_with_another_signing_method_widens_the_reach(
+    manifest_text: Text, kind: str, old: str, new: str
+) -> None:
     """A wider version suspends the binding, and lists the change."""
     before, after = parse(of_kind(manifest_text, kind)), parse(of_kind(manifest_text, kind, (old, new)))
 
@@ -252,7 +256,7 @@ def test_another_way_to_sign_widens_the_reach(manifest_text: Text, kind: str, ol
     assert [change.widens for change in capability_changes(before, after)] == [True]
 
 
-def test_fewer_scopes_narrow_and_other_scopes_widen(manifest_text: Text) -> None:
+def test_fewer_scopes_narrow_the_reach_and_other_scopes_widen_it(manifest_text: Text) -> None:
     """Scopes are compared by name. Without any, the server decides, so an update lists that as a widening."""
     both, only_read, none = (
         parse(of_kind(manifest_text, "oauth2_client", ('["invoices.read"]', scopes)))
@@ -342,7 +346,7 @@ def test_different_grants_and_templates_have_different_descriptions(drawn: tuple
     assert (two[0] == two[1]) == (len({wire_words(reach.wire) for reach in reaches}) == 1)
 
 
-def test_moving_a_key_to_another_place_widens_the_reach(manifest_text: Text) -> None:
+def test_moving_a_key_to_another_place_in_the_request_widens_the_reach(manifest_text: Text) -> None:
     """The places are path, JSON body, form, query and header; each move in either direction widens."""
     lines = ['path = "/bot{key}"', 'body = "json:/t"', 'body = "form:t"', 'query = "t"', 'header = "X-Key"']
     reaches = [Reach.of(parse(placed(manifest_text, line))) for line in lines]

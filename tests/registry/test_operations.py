@@ -147,7 +147,9 @@ SDK_GO = "import aileron_connector as sdk\n@sdk.op\ndef go(): pass\n"
         (f"{GO}from typing import Union\nX = Union[{'X, ' * 40}X]\n@op\ndef other(x: X): pass\n", {}),
     ],
 )
-def test_no_operations_are_recorded_if_the_source_may_declare_more(source: str, others: dict[str, str]) -> None:
+def test_no_operations_are_recorded_if_the_source_could_declare_more_than_were_found(
+    source: str, others: dict[str, str]
+) -> None:
     """A partial record would refuse operations that the connector has. The positive controls have a record."""
     assert found(source, **others) is None
     assert found(GO) == {"go": quiet(name="go")}
@@ -159,7 +161,7 @@ def test_no_operations_are_recorded_if_the_source_may_declare_more(source: str, 
     }
 
 
-def test_an_operation_with_unknown_parameters_accepts_anything() -> None:
+def test_an_operation_with_unknown_parameters_accepts_any_arguments() -> None:
     """The operation stands under another decorator, or is declared in two places."""
     wrapped = found(f"{HEAD}\n@op\n@other\ndef go(x: int): pass\n@other\n@op\ndef mine(x: int): pass\n")
     twice = found(f"{GO}", more="from aileron_connector import op\n@op\ndef go(x: int): pass\n")
@@ -171,7 +173,7 @@ def test_an_operation_with_unknown_parameters_accepts_anything() -> None:
     assert twice == {"go": Operation(name="go", rest=True)}
 
 
-def test_the_record_is_written_to_the_built_manifest(source: Path) -> None:
+def test_the_record_of_operations_is_written_to_the_built_manifest(source: Path) -> None:
     """The pin covers it there, and the rest of the manifest is unchanged. Operations that the author wrote take its place."""
     (source / "connector.py").write_text(f"{HEAD}\n@op\ndef go(x: Days, y: Literal['ü', 'b'] = 'b'): pass\n")
     built = build(source)
@@ -188,7 +190,9 @@ def test_the_record_is_written_to_the_built_manifest(source: Path) -> None:
 
 
 @pytest.mark.parametrize(("choice", "is_held"), [("a", True), ("x" * 300_000, False), ("\u3164", False)])
-def test_a_record_that_a_manifest_cannot_hold_is_left_out(source: Path, choice: str, is_held: bool) -> None:
+def test_a_record_of_operations_that_a_manifest_cannot_hold_is_left_out(
+    source: Path, choice: str, is_held: bool
+) -> None:
     """The record is too large, or has an invisible character. The connector is built without it."""
     (source / "connector.py").write_text(f"{HEAD}\n@op\ndef go(x: Literal['{choice}']): pass\n")
     manifest = build(source).manifest.decode()
@@ -244,7 +248,7 @@ def test_handwritten_operations_are_checked(text: str, problem: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["caldav", "google", "s3", "slack"])
-def test_the_actions_of_the_bundled_connectors_fit_the_record(name: str) -> None:
+def test_the_actions_of_the_bundled_connectors_match_the_recorded_operations(name: str) -> None:
     """The record has each operation that an action names, with all its inputs."""
     from aileron.actions.fitting import check_action
     from aileron.actions.manifest import parse_action
@@ -262,7 +266,7 @@ def test_the_actions_of_the_bundled_connectors_fit_the_record(name: str) -> None
         check_action(action, lambda _pin: manifest, file=str(path))
 
 
-def test_the_record_has_the_parameters_of_the_code(tmp_path: Path) -> None:
+def test_the_recorded_operations_have_the_parameters_of_the_connectors_functions(tmp_path: Path) -> None:
     """The test compares the record of the probe connector with its functions' signatures."""
     directory = REPOSITORY / "tests" / "support" / "connectors" / "probe"
     manifest = parse_connector_manifest(build(directory, [HostPort("localhost", 1)]).manifest, file="m")
@@ -381,7 +385,7 @@ OPERATION = "@sdk.op\ndef go(kind: str = ''): "
         ("class Made:\n    def __post_init__(self): fetch()\ndef more(x: 'Made'): pass\n", "return more"),
     ],
 )
-def test_code_that_may_lead_to_a_request_is_recorded_as_doing_so(around: str, body: str) -> None:
+def test_operations_whose_code_might_make_a_request_are_recorded_as_making_requests(around: str, body: str) -> None:
     """Otherwise a run would begin, and a person be asked, for something that cannot work. Harmless code is the control."""
     assert reached(f"{ASK}{around}{OPERATION}{body}\n") == (True, True)
     assert reached(f"{ASK}{OPERATION}return json.dumps(urllib.parse.quote(kind))\n") == (False, False)

@@ -110,7 +110,7 @@ def test_a_whole_program_is_recognized(kind: str) -> None:
     assert program_kind(PROGRAMS[kind]) == check_program(PROGRAMS[kind]) == kind
 
 
-def test_the_compiled_programs_of_this_machine_are_accepted() -> None:
+def test_the_compiled_programs_in_usr_bin_are_accepted() -> None:
     """The test reads the programs in /usr/bin from a to f; each ends where its ELF header says."""
     programs = [data for path in Path("/usr/bin").glob("[a-f]*") if (data := path.read_bytes()).startswith(b"\x7fELF")]
 
@@ -120,7 +120,9 @@ def test_the_compiled_programs_of_this_machine_are_accepted() -> None:
 
 @pytest.mark.parametrize("kind", PROGRAMS)
 @given(st.data())
-def test_no_other_split_of_program_and_manifest_is_a_connector(kind: str, data: st.DataObject) -> None:
+def test_joined_program_and_manifest_bytes_split_into_a_connector_in_only_one_way(
+    kind: str, data: st.DataObject
+) -> None:
     """Wherever the joined bytes are cut, the program ends at one place at most."""
     program = PROGRAMS[kind]
     joined = program + _MANIFEST

@@ -95,7 +95,7 @@ def test_a_release_can_be_installed(sources: Path) -> None:
     assert (connector.hash, action.hash) == (fetched.pin.hash, found.digest)
 
 
-def test_a_release_changes_only_placeholders_and_only_in_its_copy(sources: Path) -> None:
+def test_a_release_replaces_only_placeholders_and_leaves_the_sources_unchanged(sources: Path) -> None:
     """Comments, other quotes and prose stay, and so do the source files."""
     before = {path: path.read_bytes() for path in sources.rglob("*") if path.is_file()}
     done = released(sources)
@@ -176,7 +176,7 @@ def test_only_an_exact_version_is_released(sources: Path, version: str) -> None:
         ("action", "hash = ", "hash\u00a0= ", "action.md"),
     ],
 )  # fmt: skip
-def test_a_value_that_cannot_be_bound_is_reported_with_its_line(
+def test_a_placeholder_that_a_release_cannot_replace_is_reported_with_its_line(
     sources: Path, file: str, old: str, new: str, message: str
 ) -> None:
     """Aileron does not guess, and leaves no placeholder. The positive control is above."""
@@ -185,7 +185,7 @@ def test_a_value_that_cannot_be_bound_is_reported_with_its_line(
     assert message in refusal(lambda: released(sources))
 
 
-def test_a_connector_of_another_publisher_must_be_pinned_by_hand(sources: Path) -> None:
+def test_an_action_that_uses_another_publishers_connector_is_released_only_with_its_pin(sources: Path) -> None:
     """The hash is known from that connector's release; with it, the action is released."""
     theirs = (
         '\n[[requires.connectors]]\nname = "github://acme/log"\nversion = "2.0.0"\nhash = "{}"\ncapabilities = ["x"]\n'
@@ -219,7 +219,7 @@ def test_an_action_folder_that_would_be_left_out_is_an_error(sources: Path, tmp_
     assert "both be released with the tag actions/send-mail/v1.2.0" in refusal(lambda: released(sources))
 
 
-def test_a_publishers_application_and_hosts_are_bound_too(sources: Path) -> None:
+def test_a_release_also_replaces_the_placeholders_of_the_publishers_application_and_hosts(sources: Path) -> None:
     """The release job knows the values; if one is missing, the error names the option."""
     manifest = sources / "manifest.toml"
     text = manifest.read_text().replace("mail.example.com:443", "bound-at-build").replace("api_key", "oauth2")
@@ -305,7 +305,7 @@ def test_an_archive_that_cannot_be_installed_is_not_signed(sources: Path) -> Non
         assert message in refusal(partial(sign, archive, KEY, parse=parse_action, file="f"))
 
 
-def test_the_signing_key_must_be_the_published_one(sources: Path) -> None:
+def test_signing_needs_the_key_that_the_repository_publishes(sources: Path) -> None:
     """Otherwise nobody could install what it signed. The caller is told if no key is published yet."""
     done = released(sources)
     assert check_key_is_published(sources, done, KEY) is False
@@ -317,7 +317,7 @@ def test_the_signing_key_must_be_the_published_one(sources: Path) -> None:
     assert "not a public key" in refusal(lambda: check_key_is_published(sources, done, KEY))
 
 
-def test_the_key_of_a_connector_inside_a_repository_is_at_the_top(sources: Path) -> None:
+def test_the_key_of_a_connector_in_a_subfolder_is_found_at_the_top_of_its_repository(sources: Path) -> None:
     """The search goes as many directories up as the connector's name has parts, and no further."""
     change(sources, '"github://acme/mail"', '"github://acme/mail/mail"', file="manifest.toml")
     change(sources, '"github://acme/mail"', '"github://acme/mail/mail"')
@@ -333,7 +333,7 @@ def test_the_key_of_a_connector_inside_a_repository_is_at_the_top(sources: Path)
         (sources.parent.parent / "keys").rename(sources.parent / "keys")
 
 
-def test_actions_and_releases_use_the_same_placeholder() -> None:
+def test_action_files_and_releases_use_the_same_placeholder() -> None:
     """An action file may leave unbound exactly what a release binds."""
     read = parse_action(ACTION, file="action.md", allow_placeholder=True)
 

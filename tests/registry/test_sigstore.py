@@ -111,7 +111,9 @@ def test_a_bundle_is_flagged_if_a_key_of_the_publisher_is_trusted() -> None:
     ],
     ids=["message", "provenance"],
 )
-def test_both_forms_of_a_bundle_are_read(name: str, digest: bytes, bundle: bytes, workflow: str) -> None:
+def test_bundles_over_bytes_and_bundles_over_a_statement_are_both_read(
+    name: str, digest: bytes, bundle: bytes, workflow: str
+) -> None:
     """A bundle holds a signature over the bytes, or a statement about their digest."""
     found = check_bundle(Fqn.parse(name), digest, bundle, PUBLIC_FORGES)
 
@@ -133,7 +135,7 @@ def test_both_forms_of_a_bundle_are_read(name: str, digest: bytes, bundle: bytes
         "github://trailofbits/Pypi-Attestations",
     ],
 )
-def test_another_repository_is_another_publisher(name: str) -> None:
+def test_a_bundle_signed_for_another_repository_is_refused(name: str) -> None:
     """The whole name is compared: the same owner, another, a common prefix and another case are all tried."""
     said = problem(name, PROVENANCE_DIGEST, PROVENANCE)
 
@@ -147,7 +149,7 @@ def test_a_dot_in_a_repository_name_matches_only_a_dot() -> None:
     assert check_bundle(Fqn.parse(MESSAGE_NAME), MESSAGE_DIGEST, MESSAGE, PUBLIC_FORGES)
 
 
-def test_the_same_path_on_another_forge_is_another_publisher() -> None:
+def test_a_bundle_signed_for_the_same_path_on_another_forge_is_refused() -> None:
     """The certificate names the forge that vouched for the signer, and each forge is another issuer."""
     said = problem("gitlab://trailofbits/pypi-attestations", PROVENANCE_DIGEST, PROVENANCE)
     assert "vouched for by 'https://token.actions.githubusercontent.com', and not by 'https://gitlab.com'" in said
@@ -176,7 +178,7 @@ def test_the_same_path_on_another_forge_is_another_publisher() -> None:
         ({"workflow": "/.github/workflows/release.yml@refs/heads/x@refs/heads/main"}, None),
     ],
 )
-def test_the_identity_in_a_certificate_is_compared_whole(changes: dict[str, str], reason: str | None) -> None:
+def test_every_part_of_the_identity_in_a_certificate_is_compared(changes: dict[str, str], reason: str | None) -> None:
     """Issuer, workflow and the repository of the run must match: a reusable workflow (`workflow_call`) runs for others too."""
     expected = sigstore.identity_of(Fqn.parse("github://acme/mail/imap"), PUBLIC_FORGES)
     said = {
@@ -441,7 +443,7 @@ def run_alone(before: str, **environment: str) -> str:
     return done.stdout.strip()
 
 
-def test_a_bundle_is_checked_without_the_network_and_the_home(tmp_path: Path) -> None:
+def test_checking_a_bundle_uses_no_network_and_no_cached_file_of_the_user(tmp_path: Path) -> None:
     """The check connects nowhere and writes no file. Planted roots in the library's own folder are not read."""
     from importlib import resources
 
@@ -459,7 +461,7 @@ def test_a_bundle_is_checked_without_the_network_and_the_home(tmp_path: Path) ->
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == kept
 
 
-def test_a_bundle_is_refused_with_the_fix_if_the_extra_is_missing() -> None:
+def test_a_sigstore_bundle_is_refused_with_the_fix_if_the_optional_package_is_missing() -> None:
     """A signature that cannot be checked stops an install, as an invalid one does."""
     said = run_alone("sys.modules['sigstore'] = None")
 

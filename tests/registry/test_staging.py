@@ -54,7 +54,7 @@ def test_the_total_size_of_staged_archives_is_bounded(tmp_path: Path, monkeypatc
     assert staging.take(digest_of(b"12345"), "the first") == b"12345"
 
 
-def test_a_foreign_folder_among_the_staged_archives_does_no_harm(tmp_path: Path) -> None:
+def test_a_foreign_folder_among_the_staged_archives_is_kept_and_does_not_prevent_staging(tmp_path: Path) -> None:
     """Only Aileron's own files are cleaned up, so the old folder stays; archives are staged all the same."""
     (tmp_path / "fetched").mkdir(mode=0o700)
     (tmp_path / "fetched" / "folder").mkdir()

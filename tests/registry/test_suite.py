@@ -225,7 +225,7 @@ def test_any_text_is_a_suite_source_or_refused(text: str) -> None:
 
 
 @given(ENTRIES, REFS)
-def test_paths_get_the_version_of_the_tag_and_full_names_their_own(entries: list[str], ref: str) -> None:
+def test_suite_paths_get_the_version_of_the_tag_and_full_names_keep_their_own(entries: list[str], ref: str) -> None:
     """Paths start at the top of the repository, whatever stands before the version in the tag. Refs do not change full names."""
     suite, source = parse(suite_text(*entries)), SOURCE.at(ref)
     version = ref.rpartition("/v")[2].removeprefix("v")
@@ -265,7 +265,7 @@ def test_a_path_needs_a_tag_with_a_version(ref: str, words: str) -> None:
     assert words in message
 
 
-def test_a_local_suite_has_no_version() -> None:
+def test_a_local_suite_must_name_its_actions_in_full() -> None:
     """A local suite must therefore name its actions in full."""
     in_full = "github://acme/mail/b@1.0.0"
 

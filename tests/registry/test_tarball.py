@@ -225,7 +225,7 @@ def test_an_archive_with_an_extreme_compression_ratio_is_refused() -> None:
 
 
 @pytest.mark.abuse_case("B4")
-def test_actions_and_connectors_have_different_kinds_of_archive() -> None:
+def test_an_action_archive_is_not_accepted_as_a_connector_archive_or_the_reverse() -> None:
     """An action archive has one file, signed or not, and neither kind is accepted as the other."""
     action, signed = pack({"action.md": b"+++"}), pack({"action.md": b"+++", "signature.sig": b"s"})
 
@@ -260,7 +260,9 @@ _plain = gzip.decompress(pack(GOOD))
 
 
 @given(st.integers(0, len(_plain) - 1), st.integers(1, 255))
-def test_a_changed_byte_never_changes_the_names_or_sizes_of_members(position: int, flip: int) -> None:
+def test_an_archive_with_a_changed_byte_is_refused_or_keeps_its_member_names_and_sizes(
+    position: int, flip: int
+) -> None:
     """The changed archive is refused, or has the same names with the same sizes."""
     plain = bytearray(_plain)
     plain[position] ^= flip

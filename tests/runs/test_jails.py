@@ -172,7 +172,7 @@ async def _why_not(jails: Jails, program: int) -> FailureClass | None:
     return None
 
 
-async def test_the_least_recently_used_template_makes_room(program: int) -> None:
+async def test_the_least_recently_used_template_is_ended_to_make_room_for_another(program: int) -> None:
     """Four are kept; a fifth ends the least recently used one, which comes back when it is needed."""
     async with _served() as jails:
         runtimes = _runtimes(program)
@@ -345,7 +345,7 @@ async def test_an_unused_template_ends_soon_after_its_idle_time(
             await _until_gone(_templates() - others)
 
 
-async def test_a_template_with_a_running_program_stays(python_program: int) -> None:
+async def test_a_template_with_a_running_program_is_not_ended_as_unused(python_program: int) -> None:
     """The program may run for any time, and a waiting spare counts as a running program."""
     clock = _Clock()
     async with _served(clock=clock) as jails:

@@ -109,7 +109,7 @@ def test_a_connector_over_a_limit_fails_with_the_limits_name(
 
 
 @pytest.mark.parametrize("amount", [0, 1])
-def test_an_error_that_only_resembles_a_limit_is_not_called_one(home: DaemonHome, amount: int) -> None:
+def test_an_error_that_only_resembles_that_of_a_limit_is_not_reported_as_a_limit(home: DaemonHome, amount: int) -> None:
     """The cases are an EAGAIN of a pipe, and a bug while a limit's error was handled."""
     assert _limit(home.run("not-a-limit", {"amount": amount})) == "connector_runtime_error"
 
@@ -149,7 +149,9 @@ ctypes.CDLL(None).syscall(60 if os.uname().machine == "x86_64" else 93, 0)
 """
 
 
-def test_acts_between_the_result_and_the_exit_of_a_connector_still_count(hostile: HostileHome) -> None:
+def test_a_second_result_or_connection_between_a_connector_s_result_and_exit_fails_the_run(
+    hostile: HostileHome,
+) -> None:
     """The cases are a second result with an immediate end, many times; a connection by a thread left behind; and output."""
     again = 'result(1); send(framed({"type": "result", "output": None}, b"\\xc0")); os._exit(0)'
     assert {_limit(hostile.attack(again)) for _ in range(20)} == {"connector_runtime_error"}
@@ -189,7 +191,7 @@ _STAYS: Final = {
 
 
 @pytest.mark.parametrize("name", _STAYS)
-def test_no_behaviour_extends_the_wall_clock_limit(hurried: HostileHome, name: str) -> None:
+def test_no_behaviour_of_a_connector_extends_the_wall_clock_limit(hurried: HostileHome, name: str) -> None:
     """The whole step has one second, whatever is sent or received meanwhile."""
     assert _limit(hurried.attack(_STAYS[name])) == "wall"
 

@@ -132,7 +132,9 @@ def test_a_folder_with_many_actions_is_read_in_a_thread(room: _Room) -> None:
 
 
 @pytest.mark.parametrize(("name", "value"), [("is_locked", True), ("agreed", False), ("known", False)])
-def test_data_that_is_not_in_memory_is_read_in_a_thread(room: _Room, name: str, value: bool) -> None:
+def test_an_invocation_that_needs_data_outside_memory_is_not_resolved_on_the_event_loop(
+    room: _Room, name: str, value: bool
+) -> None:
     """The cases: bindings of a locked vault, a consent for another file, and a connector that was not verified."""
     setattr(room.home, name, value)
     assert not room.is_quick()

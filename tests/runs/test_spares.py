@@ -290,7 +290,7 @@ EARLY: dict[str, tuple[str, Early, str | None]] = {
 
 @pytest.mark.abuse_case("W2")
 @pytest.mark.parametrize("name", EARLY)
-async def test_a_spare_that_acts_early_is_ended_and_recorded(tmp_path: Path, name: str) -> None:
+async def test_a_spare_that_acts_before_a_run_uses_it_is_ended_and_recorded(tmp_path: Path, name: str) -> None:
     """The record has the reason; no run gets the spare, and no other is made for a while. A spare that does nothing is
     used as usual.
     """
@@ -316,7 +316,7 @@ probe.connect(("93.184.216.34", 443))
 """
 
 
-async def test_the_destination_of_an_early_connection_is_recorded_even_if_late(tmp_path: Path) -> None:
+async def test_the_destination_to_which_an_unused_spare_connects_is_recorded_even_if_late(tmp_path: Path) -> None:
     """The stopped template reports the end only after the check has found a frame of the spare."""
     async with _room(tmp_path, Bounds(look_s=_DEADLINE_S)) as room:
         await room.wants(pin := room.installed(_SPEAKS_AND_CONNECTS), was_spare=False, until=1)
@@ -336,7 +336,7 @@ async def test_the_destination_of_an_early_connection_is_recorded_even_if_late(t
         assert room.noted == [(pin, "network", "93.184.216.34:443")]
 
 
-async def test_the_pause_after_early_acts_doubles_and_then_ends(tmp_path: Path) -> None:
+async def test_the_pause_in_making_spares_doubles_after_another_early_act_and_then_ends(tmp_path: Path) -> None:
     """A connector that acts early a second time gets no spare for twice as long."""
     async with _room(tmp_path, Bounds(quiet_s=0.5, look_s=0.1)) as room:
         pin, began = room.installed("import os\nos._exit(0)"), anyio.current_time()
@@ -452,7 +452,7 @@ async def test_a_compiled_spare_may_report_ready_and_nothing_else(tmp_path: Path
         assert room.noted == [(pin, what, None)]
 
 
-async def test_a_python_connector_may_report_ready_too(tmp_path: Path) -> None:
+async def test_a_python_connector_in_a_spare_may_report_that_it_is_ready(tmp_path: Path) -> None:
     """The connector writes the bytes of the documentation; taking the spare tells the session that it is ready."""
     says = "import os\nos.write(4, bytes.fromhex('0000000c0000000081a474797065a57265616479'))\n"
     async with _room(tmp_path, Bounds(look_s=60.0)) as room:  # what it says is there until somebody takes it

@@ -24,14 +24,14 @@ def test_a_transition_is_legal_only_if_the_table_has_it(current: RunStatus, new:
     assert caught.value.failure.failure_class is expected
 
 
-def test_the_table_is_total_and_final_states_are_final() -> None:
+def test_the_table_of_transitions_has_every_run_status_and_final_states_lead_nowhere() -> None:
     """Every status has its row; a final state leads nowhere, and only final states do."""
     assert set(TRANSITIONS) == set(RunStatus)
     for status, targets in TRANSITIONS.items():
         assert status.is_final == (not targets)
 
 
-def test_every_state_can_be_reached() -> None:
+def test_every_state_of_a_run_can_be_reached_from_an_initial_state() -> None:
     """The search begins at the initial states."""
     reached = set(INITIAL)
     while len(grown := reached.union(*(TRANSITIONS[status] for status in reached))) > len(reached):

@@ -77,7 +77,7 @@ def test_no_namespace_can_be_made_in_a_cell(folder: Path) -> None:
     assert answers == ["EPERM", "EPERM", 0, "EPERM", "EPERM", "ok", "EPERM"]
 
 
-def test_proc_offers_no_file_that_changes_the_machine(folder: Path) -> None:
+def test_no_proc_file_that_changes_the_machine_can_be_written_in_a_cell(folder: Path) -> None:
     """Files in /proc outside those of processes cannot be opened to write, even by a root, who could write there outside."""
     answers = tried(
         policy_of(folder),
@@ -170,7 +170,7 @@ def test_an_abstract_socket_of_the_host_cannot_be_reached(folder: Path) -> None:
         assert tried(policy_of(folder), ["connect_abstract", name]) == ["ECONNREFUSED"]
 
 
-def test_a_program_cannot_type_into_its_terminal(folder: Path) -> None:
+def test_a_program_in_a_cell_cannot_inject_input_into_its_terminal(folder: Path) -> None:
     """TIOCSTI, TIOCLINUX and line disciplines are refused, even with bits that the kernel ignores; reading the size works."""
     answers = tried(
         policy_of(folder),
@@ -227,7 +227,7 @@ def test_an_agent_can_debug_its_child_but_not_the_cells_first_process(folder: Pa
     assert answers[6:] == (["EPERM", "EPERM"] if scoped else ["ok", "ok"])  # without the scope, pid 1 does not feel it
 
 
-def test_a_cell_inherits_only_three_descriptors(folder: Path) -> None:
+def test_a_cell_inherits_only_its_three_standard_descriptors(folder: Path) -> None:
     """This holds with pipes and with a terminal, whatever this process has open."""
     extra = os.open("/etc/passwd", os.O_RDONLY)
     os.set_inheritable(extra, True)
@@ -252,7 +252,7 @@ def test_the_limits_are_those_of_the_policy(folder: Path) -> None:
     assert tried(policy, *(["limit", int(kind)] for kind in wanted)) == list(wanted.values())
 
 
-def test_a_cell_gets_half_of_the_limits_that_count_per_user(folder: Path) -> None:
+def test_a_cell_gets_at_most_half_of_each_limit_that_counts_per_user(folder: Path) -> None:
     """Timers, pending signals and message queues count for the whole user: the other half stays with the person."""
     kinds = (resource.RLIMIT_SIGPENDING, resource.RLIMIT_MSGQUEUE)
     halves = [most if most == resource.RLIM_INFINITY else most // 2 for _, most in map(resource.getrlimit, kinds)]

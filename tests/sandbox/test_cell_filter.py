@@ -111,7 +111,7 @@ WORDS = st.one_of(
 ARGUMENTS = st.lists(st.one_of(WORDS, WORDS.map(lambda word: (word | HIGH) % (HIGH * HIGH))), min_size=6, max_size=6)
 
 
-def test_every_system_call_gets_its_documented_answer() -> None:
+def test_the_cell_filter_gives_every_system_call_its_documented_result() -> None:
     """The filter is asked about every number, future ones included, with all argument bits clear and all set."""
     for number in range(HIGHEST):
         for arguments in ([0] * 6, [HIGH * HIGH - 1] * 6):
@@ -135,7 +135,7 @@ def test_every_system_call_gets_its_documented_answer() -> None:
 @example("openat", [0, 0, 0o20200002, 0o2755, 0, 0])
 @example("clone", [0x10000000 | 17, 0, 0, 0, 0, 0])
 @example("unshare", [0x80, 0, 0, 0, 0, 0])
-def test_a_conditional_call_depends_on_all_bits_of_its_arguments(name: str, arguments: list[int]) -> None:
+def test_a_conditional_system_call_is_judged_by_all_bits_of_its_arguments(name: str, arguments: list[int]) -> None:
     """Exactly the documented conditions hold, for any 64-bit arguments."""
     number = number_of(name)
     if number >= 0:
@@ -151,7 +151,7 @@ def test_calls_of_other_architectures_are_killed() -> None:
             assert bpf.run(FILTER, NATIVE, number | X32_BIT, [0] * 6) == bpf.KILL
 
 
-def test_no_call_is_in_two_tables() -> None:
+def test_no_system_call_is_in_two_tables_of_the_cell_filter() -> None:
     """Each call is refused by exactly one table."""
     assert not filters.CELL_REFUSED.keys() & filters.CELL_REFUSED_WHERE.keys()
     assert filters.CELL_REFUSED_WHERE.keys() == FOR_SOME_ARGUMENTS.keys()

@@ -56,7 +56,7 @@ def test_each_kind_of_end_is_reported(folder: Path) -> None:
     assert run(policy, [str(folder)]).end == NotStarted(errno.EACCES)
 
 
-def test_the_three_streams_are_kept_apart(folder: Path) -> None:
+def test_input_output_and_errors_of_a_cells_command_are_separate_streams(folder: Path) -> None:
     """The command reads what is written to its standard input, and its output does not mix with its errors."""
     with begun(policy_of(folder), ["sh", "-c", "cat; echo error >&2"]) as cell:
         stdin = cell.pipes[0]
@@ -69,7 +69,7 @@ def test_the_three_streams_are_kept_apart(folder: Path) -> None:
     assert (ran.out, ran.error) == ("hello", "error\n")
 
 
-def test_a_terminal_can_serve_some_of_the_streams(folder: Path) -> None:
+def test_a_cells_command_can_have_a_terminal_for_only_some_of_its_standard_streams(folder: Path) -> None:
     """Output is a terminal and input is a file, as in `agent < file`."""
     with begun(
         policy_of(folder),
@@ -119,7 +119,7 @@ def test_a_shell_in_a_cell_controls_its_jobs(folder: Path) -> None:
         assert next_event(cell) == Ended(5, None, None)
 
 
-def test_connections_to_a_cells_listeners_are_accepted_by_its_host(folder: Path) -> None:
+def test_connections_to_a_cells_listeners_are_accepted_outside_of_the_cell(folder: Path) -> None:
     """The cell opens the requested port and Unix socket before the agent starts, and passes them to its host."""
     script = (
         "import socket\n"
@@ -170,7 +170,9 @@ def test_using_too_much_memory_ends_the_command_with_a_reason(folder: Path) -> N
     assert end == Ended(None, signal.SIGKILL, "over its limit of 256 MiB of memory")
 
 
-def test_memory_is_watched_where_there_is_no_control_group(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cells_memory_is_polled_if_no_control_group_is_available(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Processes and private files count together, and the cell lists the layer `memory:watched`."""
     monkeypatch.setattr(cgroups, "take_one", lambda: None)
     policy = policy_of(folder, memory_bytes=256 << 20)
@@ -193,7 +195,7 @@ def test_no_process_outlives_the_close_of_its_cell(folder: Path) -> None:
     assert not [pid for pid in found if os.path.exists(f"/proc/{pid}")]
 
 
-def test_no_process_outlives_the_host_of_its_cell(folder: Path) -> None:
+def test_no_process_of_a_cell_survives_the_process_that_made_the_cell(folder: Path) -> None:
     """The host process gets SIGKILL, so it cannot clean up."""
     script = (
         "import sys, time; sys.path[:0] = sys.argv[1:3]\n"
@@ -241,7 +243,7 @@ def test_closing_a_cell_twice_or_after_its_end_has_no_effect(folder: Path) -> No
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_examining_the_machine_makes_a_cell() -> None:
+def test_checking_the_machine_for_cells_starts_a_real_cell() -> None:
     """The check starts a real cell, and reports the layers that this cell named."""
     report = examine_cell()
 

@@ -48,6 +48,6 @@ def test_a_value_out_of_its_range_is_refused(changed: dict[str, Any], what: str)
         _policy(**changed)
 
 
-def test_a_plain_policy_is_accepted() -> None:
+def test_a_valid_cell_policy_is_accepted() -> None:
     """This is the positive control for the two refusals above."""
     assert _policy(tcp_listeners=(("web", 20480),)).binds == (_USR,)

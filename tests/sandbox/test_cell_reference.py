@@ -20,7 +20,7 @@ def rows(heading: str) -> list[tuple[str, str]]:
     return re.findall(r"^\| (.+?) \| (.+?) (?:\|.*)?\|$", section, re.MULTILINE)[1:]
 
 
-def test_the_documented_refusals_are_the_compiled_ones() -> None:
+def test_the_documented_refused_system_calls_are_those_of_the_compiled_filter() -> None:
     """The page lists each call with its answer and no other call; conditional calls are in the order of the code."""
     refused = {
         name: answer

@@ -35,7 +35,7 @@ def mounted(tmp_path: Path, folder: Path) -> Iterator[Path]:
     subprocess.run(["umount", place], check=True, timeout=DEADLINE_S)
 
 
-def test_the_root_holds_only_what_the_policy_shows(folder: Path) -> None:
+def test_the_root_directory_of_a_cell_shows_only_what_its_policy_names(folder: Path) -> None:
     """/sys holds no more than `system` in its devices, /dev only these devices, and home and /tmp are empty."""
     root, sys_, dev, home, tmp = tried(
         policy_of(folder),
@@ -56,7 +56,7 @@ def test_the_root_holds_only_what_the_policy_shows(folder: Path) -> None:
     assert tmp == ["tmp"]
 
 
-def test_the_project_is_writable_and_the_system_is_not(folder: Path) -> None:
+def test_the_project_is_writable_in_a_cell_and_system_directories_are_not(folder: Path) -> None:
     """Each place gets the same attempt; a bind without `writable` is read-only for every user."""
     shown = folder.parent / "shown"
     shown.mkdir()
@@ -135,7 +135,7 @@ def test_masking_a_link_covers_the_link_and_not_its_target(folder: Path) -> None
     assert answers == ["EACCES", "text"]
 
 
-def test_a_path_that_cannot_be_masked_prevents_the_cell(folder: Path) -> None:
+def test_a_cell_does_not_start_if_a_path_cannot_be_masked(folder: Path) -> None:
     """A folder in the path may have become a link, made by an agent; the mask would then cover another file."""
     (folder / "away").symlink_to("/usr")
     with pytest.raises(JailUnavailable, match=f"masked: {folder}/away/key"):
@@ -165,7 +165,9 @@ def test_a_file_made_for_the_cell_replaces_a_dangling_link(folder: Path) -> None
 
 @pytest.mark.parametrize("writable", [False, True])
 @needs_root
-def test_a_mount_inside_a_project_is_not_shown(folder: Path, mounted: Path, *, writable: bool) -> None:
+def test_a_file_system_mounted_inside_a_project_is_not_visible_in_the_cell(
+    folder: Path, mounted: Path, *, writable: bool
+) -> None:
     """The host has mounted the person's keys in a project; only a bind with `mounts`, or one for that very path, shows them."""
     reads = (["listed", str(mounted)], ["read", f"{mounted}/id"])
     top = Bind(str(folder), "/top", writable=writable)
@@ -195,7 +197,7 @@ def test_a_symbolic_link_on_the_path_of_a_mount_is_refused(folder: Path) -> None
 
 
 @pytest.mark.parametrize("layer", ["bind", "lower"])
-def test_a_link_swapped_in_before_the_start_is_refused(folder: Path, layer: str) -> None:
+def test_a_link_that_replaced_a_resolved_path_before_the_start_is_refused(folder: Path, layer: str) -> None:
     """The path was already resolved, so the link is newer: another cell with write access above may have made it."""
     shown = folder / "above" / "shown"
     upper, work = folder.parent / "upper", folder.parent / "work"
@@ -229,14 +231,14 @@ def test_no_mount_point_is_created_in_a_bound_folder(folder: Path) -> None:
     assert list(folder.iterdir()) == []
 
 
-def test_a_missing_source_is_named(folder: Path) -> None:
+def test_a_missing_source_of_a_bind_mount_is_named_in_the_error(folder: Path) -> None:
     """The error also says what to do about it."""
     with pytest.raises(JailUnavailable, match="/absent") as refused:
         Cell.start(policy_of(folder, Bind("/absent", "/absent")), ["true"], ENVIRONMENT, PIPES)
     assert "leave it out" in refused.value.fix
 
 
-def test_a_host_socket_in_a_project_is_covered(folder: Path) -> None:
+def test_a_unix_socket_of_the_host_in_a_project_is_hidden_from_the_cell(folder: Path) -> None:
     """The socket's path alone would be enough to connect, even below a read-only bind."""
     path = folder / "daemon.sock"
     with socket.socket(socket.AF_UNIX) as server:
@@ -259,7 +261,7 @@ def test_a_policys_links_are_created_and_a_bound_device_cannot_be_read(folder: P
     assert device == "EACCES"
 
 
-def test_an_overlay_keeps_changes_aside(folder: Path) -> None:
+def test_an_overlay_keeps_a_cells_changes_out_of_the_project(folder: Path) -> None:
     """The project stays as it is, and changes go to `upper`."""
     (folder / "old").write_text("old", encoding="utf-8")
     upper, work = folder.parent / "upper", folder.parent / "work"

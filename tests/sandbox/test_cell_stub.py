@@ -61,7 +61,7 @@ def _descriptors(pid: int) -> dict[int, str]:
     return wait_until(lambda: held if len(held := look()) == 4 else None, "it has four descriptors", seen=look) or {}
 
 
-def test_the_stub_becomes_the_cell(tmp_path: Path) -> None:
+def test_a_cell_that_is_started_with_a_stub_runs_its_command(tmp_path: Path) -> None:
     """The stub executes the command that it is sent; closing the stub afterwards has no effect."""
     with Stub.start() as stub:
         with Cell.start(policy_of(tmp_path), ["sh", "-c", "echo it"], ENVIRONMENT, PIPES, stub=stub) as cell:
@@ -105,7 +105,7 @@ def test_the_stub_finds_the_files_that_other_users_cannot_read(etc: str, tmp_pat
 
 
 @pytest.mark.parametrize("moment", ["before it has said", "after it has said", "while it waits"])
-def test_an_unneeded_stub_ends_silently(etc: str, moment: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_unused_cell_stub_ends_without_output(etc: str, moment: str, capfd: pytest.CaptureFixture[str]) -> None:
     """A stub whose host ends writes nothing to the person's terminal, whatever it was about to do."""
     with Stub.start([etc] if moment != "while it waits" else []) as stub:
         if moment == "after it has said":
@@ -116,7 +116,7 @@ def test_an_unneeded_stub_ends_silently(etc: str, moment: str, capfd: pytest.Cap
     assert capfd.readouterr().err == ""
 
 
-def test_an_old_search_result_is_not_reused(etc: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_outdated_search_result_of_the_cell_stub_is_not_used(etc: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A key may have been added while a person took time to answer. The control: a fresh result is used."""
     with Stub.start([etc]) as at_once, Stub.start([etc]) as later:
         for stub in (at_once, later):
@@ -133,7 +133,7 @@ def test_an_old_search_result_is_not_reused(etc: str, monkeypatch: pytest.Monkey
         assert str(another) in after[0]
 
 
-def test_a_search_is_repeated_if_the_stub_died_before_its_result(etc: str, tmp_path: Path) -> None:
+def test_the_search_for_private_files_is_repeated_if_the_stub_died_before_its_result(etc: str, tmp_path: Path) -> None:
     """The host process searches itself; the dead stub is reported when the cell is made."""
     with Stub.start([etc]) as stub:
         stub.process.kill()
@@ -175,7 +175,7 @@ def test_the_stub_ends_when_its_host_is_killed() -> None:
     assert gone == [process]
 
 
-def test_a_killed_stub_makes_no_cell(tmp_path: Path) -> None:
+def test_starting_a_cell_with_a_killed_stub_fails_with_a_fix(tmp_path: Path) -> None:
     """The error names a fix, and the caller does not wait."""
     with Stub.start() as stub:
         stub.process.kill()

@@ -28,7 +28,7 @@ def held() -> Iterator[Held]:
         yield opened.enter_context(contextlib.closing(Held(diagnostics.fileno(), (shm, sem, msg))))
 
 
-def test_processes_that_end_during_the_measurement_are_skipped(held: Held) -> None:
+def test_processes_that_end_during_the_measurement_of_a_cells_memory_are_skipped(held: Held) -> None:
     """An agent's processes end all the time; what a living process holds is still found."""
     stays, is_over = os.memfd_create("stays"), threading.Event()
     born = [os.getpid()]

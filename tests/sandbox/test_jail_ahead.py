@@ -82,7 +82,7 @@ def test_children_forked_ahead_serve_the_next_requests_once_each(alone: Template
 
 
 @pytest.mark.parametrize("how", ["looks", "connects"])
-def test_a_child_that_asks_while_others_end_is_answered(alone: Template, how: str) -> None:
+def test_the_template_answers_a_childs_network_check_while_other_children_end(alone: Template, how: str) -> None:
     """The template gets all events at once. The descriptor for its answer reuses the number of an ended child's."""
     with _asleep(alone) as sleeper, _asleep(alone) as other, trying(alone, "ask_when_told", how) as asking:
         _wait_for_word(alone, asking)
@@ -113,7 +113,7 @@ def test_no_more_children_are_forked_ahead_than_configured(alone: Template) -> N
     assert len(waiting) == AHEAD
 
 
-def test_a_waiting_child_takes_the_policy_of_its_request(alone: Template) -> None:
+def test_a_child_forked_ahead_takes_the_policy_of_its_request(alone: Template) -> None:
     """Each child has the limits of its own request (narrow, wide, narrow), whenever it was forked."""
     narrow, wide = Policy(open_files=16), Policy(open_files=64)
     opened = []
@@ -161,7 +161,7 @@ def test_a_waiting_child_has_no_privilege_and_cannot_be_attached_to(alone: Templ
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="it is undumpable: only root may read these of its /proc entries")
-def test_a_waiting_child_holds_nothing_of_another_invocation(alone: Template) -> None:
+def test_a_child_forked_ahead_holds_nothing_of_an_earlier_run(alone: Template) -> None:
     """The last child, forked after another has run, has only the failure pipe, no program, one socket, its own namespaces."""
     with contextlib.ExitStack() as held_open:
         with _asleep(alone) as pid:
@@ -222,7 +222,7 @@ def test_a_program_finds_no_trace_of_the_warm_up_program(alone: Template) -> Non
 
 
 @pytest.mark.abuse_case("L7")
-def test_no_signal_reaches_a_waiting_child(alone: Template) -> None:
+def test_no_signal_from_a_jail_reaches_a_child_forked_ahead(alone: Template) -> None:
     """A program signals every number that it may know or guess: only itself is reached. The waiting child runs next."""
     first, beside = wait_forked_ahead(alone)
 
@@ -254,7 +254,7 @@ def test_a_waiting_child_cannot_be_traced_or_read(alone: Template, name: str, nu
 
 
 @pytest.mark.parametrize("dead", [[0], [1], [0, 1]], ids=["the first", "the second", "both"])
-def test_children_that_died_waiting_are_replaced(alone: Template, dead: list[int]) -> None:
+def test_children_forked_ahead_that_die_are_replaced(alone: Template, dead: list[int]) -> None:
     """They may be killed for lack of memory: every request is still served, and later as many wait as before."""
     waiting = wait_forked_ahead(alone)
     for number in dead:
@@ -268,7 +268,7 @@ def test_children_that_died_waiting_are_replaced(alone: Template, dead: list[int
     assert set(wait_forked_ahead(alone)).isdisjoint(waiting)
 
 
-def test_a_waiting_child_killed_as_it_gets_a_request_fails_only_that_request(alone: Template) -> None:
+def test_killing_a_child_forked_ahead_as_it_gets_a_request_fails_only_that_request(alone: Template) -> None:
     """1 it is stopped · 2 the request is handed to it · 3 it is killed. SIGKILL is reported once, and the next request works."""
     waiting = wait_forked_ahead(alone)[0]
     waiting.suspend()
@@ -286,7 +286,7 @@ def test_a_waiting_child_killed_as_it_gets_a_request_fails_only_that_request(alo
     assert _report(alone, "facts")["loot"]["host"] == "jail"
 
 
-def test_a_request_can_be_cancelled_before_it_runs(alone: Template) -> None:
+def test_a_request_for_a_jail_can_be_cancelled_before_its_program_runs(alone: Template) -> None:
     """Each request is closed at once: its child ends, and the next request sees nothing of it."""
     for _ in range(20):
         waiting = wait_forked_ahead(alone)[0]
@@ -336,7 +336,7 @@ def test_killing_the_host_ends_its_waiting_children(template: Template) -> None:
     assert left == []
 
 
-def test_a_failed_fork_ahead_fails_no_request_by_itself(template: Template) -> None:
+def test_a_failed_fork_ahead_does_not_fail_requests_that_waiting_children_can_serve(template: Template) -> None:
     """Namespaces run out: waiting children still serve requests, later ones fail with the reason for a while."""
     command = [sys.executable, "-m", "tests.sandbox.hosts", "where_namespaces_run_out_and_come_back"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, timeout=60, check=False)

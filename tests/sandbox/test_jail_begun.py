@@ -53,7 +53,7 @@ def test_a_process_started_early_becomes_the_template() -> None:
     assert begun.process.returncode is not None
 
 
-def test_no_process_can_attach_to_a_process_started_early() -> None:
+def test_no_process_can_attach_to_a_template_process_started_early() -> None:
     """Processes of its user cannot read its memory: its files in /proc are root's, proc_pid(5)."""
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o755)
@@ -64,7 +64,7 @@ def test_no_process_can_attach_to_a_process_started_early() -> None:
 
 
 @pytest.mark.parametrize("is_told", [False, True], ids=["before it is told", "before it is ready"])
-def test_a_process_started_early_ends_when_it_is_not_needed(
+def test_a_template_process_started_early_ends_if_it_is_not_needed(
     capfd: pytest.CaptureFixture[str], *, is_told: bool
 ) -> None:
     """The process exits at once and prints nothing, whether or not it got its configuration."""
@@ -77,7 +77,7 @@ def test_a_process_started_early_ends_when_it_is_not_needed(
     assert capfd.readouterr().err == ""
 
 
-def test_a_process_started_early_that_cannot_be_configured_ends() -> None:
+def test_a_template_process_started_early_ends_if_it_cannot_be_configured() -> None:
     """The error is the same as without an early start."""
     begun = Begun.execute(interpreter())
     runtime = PythonRuntime.of_this_interpreter(rehearsal="x" * (1 << 20))  # more than fits in a datagram
@@ -105,7 +105,7 @@ for changes in (False, True):
 """
 
 
-def test_a_template_of_another_version_is_not_started(tmp_path: Path) -> None:
+def test_a_template_of_another_package_version_is_not_started(tmp_path: Path) -> None:
     """A host with one version imported would talk to a template of another; the error says what to do."""
     shutil.copytree(Path(aileron_sandbox.__file__).parent, tmp_path / "aileron_sandbox")
 
@@ -123,7 +123,7 @@ def test_a_template_of_another_version_is_not_started(tmp_path: Path) -> None:
     assert "aileron daemon restart" in said[1]
 
 
-def test_a_process_started_early_ends_when_its_host_is_killed() -> None:
+def test_a_template_process_started_early_ends_when_its_host_is_killed() -> None:
     """The host had not sent it any configuration yet."""
     with _waiting(env={"PYTHONPATH": str(Path(aileron_sandbox.__file__).parents[1])}) as (host, begun):
         host.kill()

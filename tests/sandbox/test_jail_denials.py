@@ -102,13 +102,13 @@ def test_a_file_of_the_host_does_not_exist_in_the_jail(
 
 
 @pytest.mark.parametrize("path", ["/proc", "/sys", "/etc/passwd", "/home", "/var", "/dev/shm", "/dev/tty", "/run"])
-def test_the_usual_directories_of_a_system_do_not_exist(jailed: Jailed, path: str) -> None:
+def test_a_jail_has_no_proc_sys_etc_or_home_directory(jailed: Jailed, path: str) -> None:
     """A jail has no /proc, /sys, /etc or home; the root itself can be listed."""
     assert jailed("status", path).report == {"errno": "ENOENT"}
     assert "loot" in jailed("listing", "/").report
 
 
-def test_no_reachable_file_holds_the_users_planted_text(jailed: Jailed, tmp_path: Path) -> None:
+def test_no_file_readable_in_a_jail_contains_text_planted_in_the_users_files(jailed: Jailed, tmp_path: Path) -> None:
     """The probe searches the whole visible tree for a text in the user's files. The control: it finds itself."""
     (tmp_path / "canary").write_text("canary-4d1f0c", encoding="utf-8")
 
@@ -150,7 +150,9 @@ def test_no_file_outside_of_scratch_can_be_created_moved_or_removed(
     assert jailed("change", "mkdir", "/tmp").report == {"loot": True}
 
 
-def test_landlock_is_in_force_on_its_own(jailed: Jailed, free: Free, template: Template) -> None:
+def test_landlock_alone_refuses_an_ioctl_that_no_other_layer_refuses(
+    jailed: Jailed, free: Free, template: Template
+) -> None:
     """Neither mounts nor filter stop this device ioctl: without Landlock it fails with ENOTTY, with it with EACCES."""
     if int(next(layer for layer in template.layers("python") if "landlock" in layer).removeprefix("landlock:")) < 5:
         pytest.skip("Landlock knows ioctl from ABI 5, Linux 6.10")
@@ -159,7 +161,7 @@ def test_landlock_is_in_force_on_its_own(jailed: Jailed, free: Free, template: T
     assert jailed("ask_a_device", "/dev/null").report == {"errno": "EACCES"}
 
 
-def test_links_and_dots_do_not_lead_out(jailed: Jailed, free: Free, tmp_path: Path) -> None:
+def test_links_and_dots_in_paths_do_not_lead_out_of_the_jail(jailed: Jailed, free: Free, tmp_path: Path) -> None:
     """Neither a symbolic link in scratch to a host file nor a path of many dots leads to a file."""
     planted = tmp_path / "canary"
     planted.write_text("canary", encoding="utf-8")
@@ -169,7 +171,7 @@ def test_links_and_dots_do_not_lead_out(jailed: Jailed, free: Free, tmp_path: Pa
     assert jailed("read", f"/tmp/../../..{planted}").report == {"errno": "ENOENT"}
 
 
-def test_metadata_cannot_be_changed(jailed: Jailed, free: Free, tmp_path: Path) -> None:
+def test_file_metadata_cannot_be_changed_in_a_jail(jailed: Jailed, free: Free, tmp_path: Path) -> None:
     """Landlock does not know chmod: seccomp refuses it."""
     (tmp_path / "mine").touch()
 
@@ -177,7 +179,7 @@ def test_metadata_cannot_be_changed(jailed: Jailed, free: Free, tmp_path: Path) 
     assert jailed("chmod", "/tmp").report == {"errno": "EPERM"}
 
 
-def test_files_are_copied_without_their_metadata(jailed: Jailed) -> None:
+def test_shutil_copies_files_in_a_jail_without_their_metadata(jailed: Jailed) -> None:
     """shutil copies a file's content although copying its mode is refused, as docs/reference/jail.md says."""
     assert jailed("copy_file", "copyfile").report == {"loot": 100}
     assert jailed("copy_file", "copy").report == {"errno": "EPERM"}
@@ -186,7 +188,9 @@ def test_files_are_copied_without_their_metadata(jailed: Jailed) -> None:
 
 @pytest.mark.abuse_case("F10")
 @pytest.mark.parametrize("directory", ["/usr/share/zoneinfo", os.path.dirname(os.__file__), "/"])
-def test_looking_up_missing_names_leaves_no_memory_behind(jailed: Jailed, free: Free, directory: str) -> None:
+def test_looking_up_missing_file_names_leaves_nothing_in_the_kernels_memory(
+    jailed: Jailed, free: Free, directory: str
+) -> None:
     """A file system of the host remembers missing names, in memory that no limit counts, and answers the next look-up faster.
     The root of a jail does not.
     """
@@ -212,7 +216,7 @@ def _missing_names() -> int:
 
 
 @pytest.mark.abuse_case("F10")
-def test_every_directory_ends_with_the_jail_or_its_template(jailed: Jailed) -> None:
+def test_no_directory_of_a_jail_outlives_the_jail_or_its_template(jailed: Jailed) -> None:
     """Root, scratch and program each have a file system of their own; no other file system has a directory in a jail."""
     assert jailed("file_systems").report == {"loot": {"own": 3, "others": [], "seen": 3}}
 
@@ -240,7 +244,9 @@ def test_no_socket_of_any_family_can_be_made(jailed: Jailed, free: Free) -> None
         ("listen", {"errno": "EPERM"}),
     ],
 )
-def test_the_descriptor_given_for_a_socket_is_inert(jailed: Jailed, how: str, report: object) -> None:
+def test_the_descriptor_returned_in_place_of_a_socket_is_a_read_only_dev_null(
+    jailed: Jailed, how: str, report: object
+) -> None:
     """The descriptor is /dev/null, opened read-only: a library that only probes for IPv6 does not fail."""
     assert jailed("use_a_placeholder", how).report == report
 
@@ -289,7 +295,7 @@ def test_an_attempt_to_reach_a_network_ends_the_program_and_is_reported(
 
 @pytest.mark.abuse_case("J15")
 @pytest.mark.parametrize("what", ["a thread connects", "nothing"])
-def test_an_attempt_just_before_the_exit_still_counts(template: Template, what: str) -> None:
+def test_a_connection_attempt_just_before_the_programs_exit_is_still_reported(template: Template, what: str) -> None:
     """An exit could drop calls pending in other threads, so it waits until the template has judged them."""
     ending = end_beside_a_stopped_template(template, program("leave_while", what), Policy())
 
@@ -318,7 +324,9 @@ def test_a_program_that_only_checks_for_a_network_continues(jailed: Jailed, how:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may look into the template's memory")
-def test_a_name_that_one_child_looked_up_is_not_in_later_children(template: Template, jailed: Jailed) -> None:
+def test_a_host_name_that_one_child_looked_up_is_not_in_the_memory_of_later_children(
+    template: Template, jailed: Jailed
+) -> None:
     """Later children are forks of the template, so it must keep no text of a child. The control: we do keep it."""
     name = f"canary-{os.getpid()}-said-by-a-child.example"
     assert isinstance(jailed("look_up", name).ending, NetworkAttempt)
@@ -329,7 +337,7 @@ def test_a_name_that_one_child_looked_up_is_not_in_later_children(template: Temp
 
 
 @pytest.mark.abuse_case("N4")
-def test_sockets_and_network_checks_are_bounded(jailed: Jailed) -> None:
+def test_the_numbers_of_sockets_and_of_network_checks_by_a_program_are_bounded(jailed: Jailed) -> None:
     """A program that checks for a network endlessly is ended, but not after a few hundred checks."""
     assert jailed("many_sockets", 40).report == {"loot": 40}
     assert jailed("many_sockets", 100).report == {"errno": "EMFILE"}
@@ -351,7 +359,7 @@ def test_no_process_can_be_started(jailed: Jailed, free: Free) -> None:
     assert jailed("threads", 64, policy=Policy(processes=16)).report["loot"] == 15
 
 
-def test_no_other_process_can_be_reached(jailed: Jailed, free: Free) -> None:
+def test_no_other_process_can_be_signalled_or_limited_from_a_jail(jailed: Jailed, free: Free) -> None:
     """Signals and limits are tried on a real process of this user."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as victim:
         try:
@@ -399,7 +407,7 @@ def test_calls_of_the_other_abis_kill_the_program(jailed: Jailed, what: str, cod
 
 
 @pytest.mark.abuse_case("J10")
-def test_limits_cannot_be_raised_and_no_input_can_be_injected_into_a_terminal(jailed: Jailed) -> None:
+def test_a_program_can_neither_raise_its_limits_nor_inject_terminal_input(jailed: Jailed) -> None:
     """Raising a hard limit and TIOCSTI are refused; opening files within the limits works."""
     assert jailed("raise_limit").report == {"errno": "EPERM"}
     assert jailed("inject_terminal_input").report == {"errno": "EPERM"}

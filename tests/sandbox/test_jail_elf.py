@@ -150,7 +150,7 @@ def _family(template: Template, child: Child) -> list[psutil.Process]:
 # What it is given
 
 
-def test_a_compiled_program_finds_only_itself(told: Callable[..., Told]) -> None:
+def test_a_compiled_program_finds_no_other_process_and_no_environment_in_its_jail(told: Callable[..., Told]) -> None:
     """The program has five descriptors, one argument, no environment, an unprivileged id and pid 1."""
     facts, ending = told("facts")
 
@@ -166,7 +166,7 @@ def test_a_compiled_program_finds_only_itself(told: Callable[..., Told]) -> None
     ]
 
 
-def test_the_root_holds_only_devices_program_and_libraries(
+def test_a_compiled_programs_jail_holds_only_devices_the_program_and_its_libraries(
     told: Callable[..., Told], link: Link, probe: tuple[Template, int]
 ) -> None:
     """A static program has no library; each library of a dynamic one is a file of its own."""
@@ -178,7 +178,7 @@ def test_the_root_holds_only_devices_program_and_libraries(
     assert sorted(found[:-1]) == sorted(["/tmp", "/app/connector", *devices, *libraries])
 
 
-def test_the_memory_limit_counts_only_the_program(told: Callable[..., Told]) -> None:
+def test_a_compiled_programs_memory_limit_does_not_include_the_jails_own_memory(told: Callable[..., Told]) -> None:
     """Python's jail counts 8 MiB of its own first; here the limit is all the program's, and it gets no more."""
     limits, _ = told("limits", Policy(profile="elf", memory_bytes=16 << 20))
     (eaten, *_), ending = told("eat", Policy(profile="elf", memory_bytes=16 << 20))
@@ -188,7 +188,7 @@ def test_the_memory_limit_counts_only_the_program(told: Callable[..., Told]) -> 
     assert isinstance(ending, Exited)
 
 
-def test_the_smallest_memory_limit_is_enough_to_start(told: Callable[..., Told]) -> None:
+def test_a_compiled_program_starts_with_the_smallest_memory_limit(told: Callable[..., Told]) -> None:
     """The interpreter that becomes the program uses more than that, but the limit applies only to the program."""
     said, ending = told("facts", Policy(profile="elf", memory_bytes=1 << 20))
 
@@ -196,7 +196,7 @@ def test_the_smallest_memory_limit_is_enough_to_start(told: Callable[..., Told])
     assert said[-1] == "ready"
 
 
-def test_threads_can_be_cancelled(told: Callable[..., Told]) -> None:
+def test_threads_of_a_compiled_program_can_be_cancelled(told: Callable[..., Told]) -> None:
     """glibc loads a library for it that no program names."""
     assert told("cancel")[0] == ["thread 0", "cancel 0", "join 0", "ready"]
 
@@ -221,7 +221,9 @@ def test_only_a_sealed_program_is_executed(probe: tuple[Template, int], link: Li
         os.close(open_for_all)
 
 
-def test_a_template_refuses_a_program_of_the_other_kind(probe: tuple[Template, int], template: Template) -> None:
+def test_a_template_refuses_a_program_of_another_kind_than_its_own(
+    probe: tuple[Template, int], template: Template
+) -> None:
     """A template for Python runs no compiled program, and one for compiled programs no Python."""
     elf_template, program = probe
 
@@ -256,7 +258,7 @@ def test_a_program_that_the_kernel_rejects_is_reported(link: Link, probe: tuple[
 
 
 @pytest.mark.abuse_case("J7")
-def test_a_compiled_program_cannot_execute_other_code(told: Callable[..., Told]) -> None:
+def test_a_compiled_program_cannot_execute_code_that_it_writes(told: Callable[..., Told]) -> None:
     """The program cannot execute what it writes, write in its root, or even read its own file."""
     said, _ = told("become-another")
 

@@ -69,7 +69,7 @@ def ghost(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_static_program_needs_nothing() -> None:
+def test_a_static_program_needs_no_library_in_its_jail() -> None:
     """The program's root has no library and no loader."""
     runtime = _needed(compiled("probe", "static"))
 
@@ -77,7 +77,7 @@ def test_a_static_program_needs_nothing() -> None:
 
 
 @pytest.mark.parametrize("program", ["probe", "connector", "/bin/ls", "/bin/bash", "/usr/bin/env"])
-def test_a_dynamic_program_needs_what_the_loader_would_load(program: str, tmp_path: Path) -> None:
+def test_a_dynamic_programs_jail_has_the_libraries_that_the_loader_would_load(program: str, tmp_path: Path) -> None:
     """The libraries are those that ldd(1) names by asking the loader itself, and the one that glibc loads late."""
     path = Path(program)
     if not path.is_absolute():
@@ -112,7 +112,7 @@ def test_a_missing_library_is_named(ghost: Path) -> None:
         ("-Wl,-rpath,/usr/lib:{home}", "{home}"),
     ],
 )
-def test_a_search_path_into_the_users_directories_is_refused(ghost: Path, option: str, place: str) -> None:
+def test_a_library_search_path_into_the_users_directories_is_refused(ghost: Path, option: str, place: str) -> None:
     """A RUNPATH or RPATH there would expose any file with a library's name to the program."""
     made = compiled("probe", "dynamic", option.format(home=ghost), "-Wl,--no-as-needed", f"-L{ghost}", "-lghost")
 
@@ -133,7 +133,7 @@ def test_a_library_named_by_a_path_is_refused(ghost: Path) -> None:
     assert "a library is named" in _refusal(made).what
 
 
-def test_a_program_with_another_loader_is_refused() -> None:
+def test_a_program_for_another_loader_than_this_machines_is_refused() -> None:
     """The program names the loader that the kernel starts: only this machine's loader is shown."""
     made = compiled("probe", "dynamic", "-Wl,--dynamic-linker=/tmp/ld.so")
 
@@ -167,7 +167,7 @@ def _printed(*command: object) -> list[str]:
     return subprocess.run(made, check=True, capture_output=True, text=True, timeout=60).stdout.split()
 
 
-def test_pythons_libraries_are_found_without_starting_it() -> None:
+def test_pythons_libraries_are_found_without_starting_python() -> None:
     """All libraries that an interpreter has mapped after importing every extension module are shown."""
     modules = Path(sysconfig.get_path("stdlib"), "lib-dynload").glob("*.so")
     names = {path.name.partition(".")[0] for path in modules if not path.name.startswith(_WITH_DISPLAYS)}
@@ -203,7 +203,7 @@ def test_python_with_private_libraries_is_started_to_find_them(ghost: Path) -> N
 
 
 @given(st.data())
-def test_any_bytes_give_a_runtime_or_a_refusal(data: st.DataObject) -> None:
+def test_any_bytes_as_a_program_give_a_list_of_libraries_or_a_refusal(data: st.DataObject) -> None:
     """A mutated program never causes another error, and never shows a file outside the system's directories."""
     program = bytearray(compiled("probe", data.draw(st.sampled_from(["static", "dynamic"]))))
     for _ in range(data.draw(st.integers(1, 8))):

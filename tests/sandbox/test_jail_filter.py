@@ -134,7 +134,7 @@ ARGUMENTS = st.lists(st.one_of(WORDS, WORDS.map(lambda word: (word | HIGH) % (HI
 
 @pytest.mark.abuse_case("J12")
 @every_profile
-def test_every_system_call_gets_its_documented_answer(profile: Profile) -> None:
+def test_the_jail_filter_gives_every_system_call_its_documented_result(profile: Profile) -> None:
     """Each number, future ones included, is allowed, passed to the template, refused or killed."""
     for number in range(HIGHEST):
         for arguments in ([0] * 6, [HIGH * HIGH - 1] * 6):
@@ -168,7 +168,7 @@ def test_every_system_call_gets_its_documented_answer(profile: Profile) -> None:
 @example("python", "sendmsg", [63, 0, 0, 0, 0, 0])
 @example("python", "sendmsg", [63 | HIGH, 0, 0, 0, 0, 0])
 @example("python", "setsockopt", [0, 6 | HIGH, 0, 0, 0, 0])
-def test_a_conditional_call_depends_on_all_bits_of_its_arguments(
+def test_a_conditional_system_call_is_judged_by_all_bits_of_its_arguments(
     profile: Profile, name: str, arguments: list[int]
 ) -> None:
     """Exactly the documented conditions hold, for any 64-bit arguments."""

@@ -12,7 +12,7 @@ ROOT = "namespaces and root"
 APPARMOR = {"kernel.apparmor_restrict_unprivileged_userns": "1"}
 
 
-def test_apparmor_gets_a_profile_for_the_interpreter_that_makes_jails() -> None:
+def test_the_fix_for_apparmor_has_a_profile_for_the_interpreter_that_makes_jails() -> None:
     """The fix has a whole profile and the command that loads it; for root it is not AppArmor that failed."""
     words = fix(ROOT, errno.EPERM, Machine(APPARMOR, executable="/opt/python/bin/python3.12"))
 
@@ -41,12 +41,14 @@ def test_apparmor_gets_a_profile_for_the_interpreter_that_makes_jails() -> None:
         (ROOT, errno.ENFILE, Machine(), "`ulimit -n`"),
     ],
 )
-def test_each_step_has_its_own_fix(step: str, number: int, machine: Machine, words: str) -> None:
+def test_each_step_of_making_a_jail_that_can_fail_has_its_own_fix(
+    step: str, number: int, machine: Machine, words: str
+) -> None:
     """The fix depends on the step, the errno and the machine's settings."""
     assert words in fix(step, number, machine)
 
 
-def test_the_settings_of_this_machine_are_read() -> None:
+def test_the_kernel_settings_of_this_machine_are_read() -> None:
     """Names have the form of sysctl(8), and only existing settings are listed."""
     machine = Machine.of_this("/usr/bin/python3")
 

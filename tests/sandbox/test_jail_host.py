@@ -47,7 +47,7 @@ def host(name: str, **options: Any) -> Any:
     return json.loads(done.stdout)
 
 
-def test_a_tight_umask_does_not_lock_the_program_out() -> None:
+def test_a_program_can_read_its_jail_even_if_the_host_has_a_strict_umask() -> None:
     """The jail creates the directories of its root under its own umask."""
     assert host("with_a_tight_umask") == {"loot": [7, 1, "e3b0", "Europe/Berlin"]}
 
@@ -66,7 +66,7 @@ def test_the_standard_librarys_bytecode_is_valid_in_the_jail(
     assert jailed("import_and_compile", *names).report == {"loot": {"imported": names, "compiled": []}}
 
 
-def test_descriptors_and_variables_are_not_inherited() -> None:
+def test_a_jail_does_not_inherit_descriptors_or_environment_variables_of_its_host() -> None:
     """Two hundred inheritable descriptors and a secret in the environment exist before the template starts."""
     seen = host("with_open_descriptors_and_a_full_environment")
 
@@ -94,7 +94,7 @@ def test_template_and_children_have_no_terminal() -> None:
     assert seen["terminals"] == [None] * (3 + AHEAD), "stub, template, child, and those that wait"
 
 
-def test_a_template_out_of_descriptors_refuses_one_request() -> None:
+def test_a_template_without_free_descriptors_refuses_only_the_next_request() -> None:
     """The refused request ends with EMFILE and the others go on; once some have ended there is room again, also to fork ahead."""
     seen = host("with_few_descriptors_for_the_template")
 
@@ -104,7 +104,7 @@ def test_a_template_out_of_descriptors_refuses_one_request() -> None:
     assert seen["afterwards"] == "jail"
 
 
-def test_a_host_that_cannot_kill_a_child_ends_its_template() -> None:
+def test_a_host_without_a_descriptor_to_kill_a_child_ends_its_template() -> None:
     """The host had no descriptor left for the child's pidfd: it fails closed, and all children end."""
     seen = host("without_a_descriptor_for_the_pidfd")
 
@@ -112,7 +112,7 @@ def test_a_host_that_cannot_kill_a_child_ends_its_template() -> None:
     assert seen["left"] == 0
 
 
-def test_a_host_short_of_descriptors_gets_an_error_and_leaks_none() -> None:
+def test_a_host_with_too_few_descriptors_gets_an_error_and_leaks_none() -> None:
     """Each attempt has one more descriptor, for a template and then for a child: the message is the same each time."""
     seen = host("with_ever_more_descriptors")
 
@@ -153,7 +153,9 @@ def test_a_jail_cannot_read_the_hosts_session_keyring() -> None:
         ("where_there_are_no_user_namespaces", "ENOSPC", "sysctl -w user.max_user_namespaces=15000"),
     ],
 )
-def test_blocked_namespaces_give_a_reason_and_no_jail(name: str, what: str, fix: str) -> None:
+def test_if_namespaces_are_blocked_no_jail_is_started_and_the_reason_is_reported(
+    name: str, what: str, fix: str
+) -> None:
     """The error names step, errno and fix; no weaker jail is started, and no process is left."""
     seen = host(name)
 
@@ -206,7 +208,7 @@ def _alone(tree: Path, *arguments: str, check: bool = True) -> subprocess.Comple
     )
 
 
-def test_the_package_works_alone_in_any_place(tree: Path) -> None:
+def test_the_sandbox_package_works_without_the_rest_of_aileron(tree: Path) -> None:
     """A copy of the package checks the machine by itself, without any other part of aileron."""
     report = json.loads(_alone(tree, "--json").stdout)
 
@@ -234,7 +236,7 @@ def test_the_run_command_exits_with_the_programs_status(tmp_path: Path, packed_p
     assert missing.stderr.count(b"\n") == 1
 
 
-def test_sockets_are_refused_where_the_kernel_allows_no_listener() -> None:
+def test_sockets_are_refused_if_the_kernel_does_not_support_a_seccomp_listener() -> None:
     """Every family gets EACCES and the layers omit `network-attempts`; a name look-up fails, and the program goes on."""
     seen = host("under_a_filter_that_asks_already")
 

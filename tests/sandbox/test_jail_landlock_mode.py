@@ -67,7 +67,7 @@ def attempt(template: Template) -> Attempt:
     return make
 
 
-def test_the_layers_show_the_weaker_mode(template: Template) -> None:
+def test_the_layers_of_a_jail_without_namespaces_show_the_weaker_mode(template: Template) -> None:
     """The audit record thus shows that the jail had no namespaces."""
     layers = template.layers("python")
 
@@ -80,7 +80,9 @@ def test_the_layers_show_the_weaker_mode(template: Template) -> None:
 
 
 @pytest.mark.parametrize("how", ["read", "listing"])
-def test_no_file_of_the_user_can_be_read(attempt: Attempt, free: Free, tmp_path: Path, how: str) -> None:
+def test_without_namespaces_no_file_of_the_user_can_be_read(
+    attempt: Attempt, free: Free, tmp_path: Path, how: str
+) -> None:
     """Landlock answers EACCES for a planted file and its directory; the standard library can be read."""
     planted = tmp_path / "canary"
     planted.write_text("canary", encoding="utf-8")
@@ -92,7 +94,7 @@ def test_no_file_of_the_user_can_be_read(attempt: Attempt, free: Free, tmp_path:
 
 
 @pytest.mark.parametrize("path", ["/etc/passwd", "/proc/self/environ", "/proc/1/cmdline", "/proc/version"])
-def test_no_file_of_the_system_can_be_read(attempt: Attempt, path: str) -> None:
+def test_without_namespaces_no_file_of_the_system_can_be_read(attempt: Attempt, path: str) -> None:
     """The program cannot read the password file, another process's memory or environment, or even its own."""
     assert attempt("read", path).report == {"errno": "EACCES"}
 
@@ -105,7 +107,7 @@ def test_the_hosts_memory_and_environment_cannot_be_read(attempt: Attempt, free:
 
 
 @pytest.mark.parametrize("path", ["/tmp/x", "/dev/shm/x", "/x", os.__file__])
-def test_no_file_can_be_written(attempt: Attempt, path: str) -> None:
+def test_without_namespaces_no_file_can_be_written(attempt: Attempt, path: str) -> None:
     """This mode has no scratch; /dev/null takes what is written to it."""
     assert attempt("write", path).report["errno"] in {"EACCES", "EROFS"}
     assert "loot" in attempt("write", "/dev/null").report
@@ -114,7 +116,9 @@ def test_no_file_can_be_written(attempt: Attempt, path: str) -> None:
 @pytest.mark.parametrize(
     "how", ["mkdir", "symlink", "rename", "unlink", "truncate", "utime", "chown", "setxattr", "link"]
 )
-def test_the_users_own_files_cannot_be_changed(attempt: Attempt, tmp_path: Path, how: str) -> None:
+def test_without_namespaces_metadata_of_the_users_files_cannot_be_changed(
+    attempt: Attempt, tmp_path: Path, how: str
+) -> None:
     """The filter refuses what Landlock does not cover: times, owners, attributes."""
     mine = tmp_path / "mine"
     mine.write_text("mine", encoding="utf-8")
@@ -129,7 +133,7 @@ def test_the_users_own_files_cannot_be_changed(attempt: Attempt, tmp_path: Path,
 # Network
 
 
-def test_no_socket_can_be_made_and_no_listener_is_reached(attempt: Attempt, free: Free) -> None:
+def test_without_namespaces_no_socket_can_be_made_and_no_listener_is_reached(attempt: Attempt, free: Free) -> None:
     """The loopback is the host's own here: an ordinary process reaches a listener on it, and the jailed program does not."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
@@ -147,7 +151,7 @@ def test_no_socket_can_be_made_and_no_listener_is_reached(attempt: Attempt, free
 
 
 @pytest.mark.parametrize("how", ["connect", "sendto", "sendto, a pair", "sendmsg"])
-def test_every_way_to_the_network_is_refused(attempt: Attempt, how: str) -> None:
+def test_without_namespaces_every_way_to_the_network_is_refused(attempt: Attempt, how: str) -> None:
     """TCP, UDP, and one socket of a pair that claims to be an IP socket are tried."""
     assert isinstance(attempt("give_addresses", how).ending, NetworkAttempt)
 
@@ -155,7 +159,7 @@ def test_every_way_to_the_network_is_refused(attempt: Attempt, how: str) -> None
 # Processes
 
 
-def test_no_other_process_can_be_reached(attempt: Attempt, free: Free) -> None:
+def test_without_namespaces_no_other_process_can_be_signalled_or_limited(attempt: Attempt, free: Free) -> None:
     """Signals, to processes and to single threads, and limits are tried on a process of the same user."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as victim:
         try:
@@ -167,7 +171,7 @@ def test_no_other_process_can_be_reached(attempt: Attempt, free: Free) -> None:
             victim.communicate(b"\n")
 
 
-def test_no_process_can_be_started(attempt: Attempt) -> None:
+def test_without_namespaces_no_process_can_be_started(attempt: Attempt) -> None:
     """Threads can still be started."""
     assert attempt("fork").report == {"errno": "EPERM"}
     assert attempt("execute").report["errno"] == "EPERM"
@@ -183,7 +187,7 @@ def test_tracing_the_host_kills_the_program(attempt: Attempt) -> None:
     assert ending.signal == signal.SIGSYS
 
 
-def test_a_program_that_may_start_processes_is_refused(template: Template) -> None:
+def test_without_namespaces_a_program_that_needs_subprocesses_is_refused(template: Template) -> None:
     """The jail could not be sure to end all processes without a pid namespace."""
     with (
         pytest.raises(JailUnavailable, match="without namespaces"),
@@ -226,7 +230,7 @@ def _sealed(data: bytes) -> int:
 # Limits and ends
 
 
-def test_memory_and_processor_time_are_limited(attempt: Attempt) -> None:
+def test_without_namespaces_memory_and_processor_time_are_limited(attempt: Attempt) -> None:
     """The limits are those of the mode with namespaces."""
     assert attempt("allocate", 512).report == {"errno": "MemoryError"}
     assert attempt("allocate", 16).report == {"loot": 16 << 20}
@@ -255,7 +259,7 @@ def test_a_child_ends_with_its_template(who: str) -> None:
     assert left == []
 
 
-def test_a_real_time_signal_ends_only_that_child(template: Template) -> None:
+def test_without_namespaces_a_real_time_signal_ends_only_the_child_that_gets_it(template: Template) -> None:
     """Any process of the user can send one, as there is no namespace; such signals have a number but no name."""
     with trying(template, "sleep", 3600) as child:
         wait_until(lambda: template.pump() or child.is_born, "the child is born")

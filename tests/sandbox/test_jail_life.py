@@ -66,7 +66,7 @@ def _settle(template: Template) -> None:
 # What it is given
 
 
-def test_a_program_finds_only_itself(jailed: Jailed) -> None:
+def test_a_program_finds_no_other_process_and_no_environment_in_its_jail(jailed: Jailed) -> None:
     """The program is pid 1 with an empty environment, a meaningless host name, an unprivileged id and five devices."""
     facts = jailed("facts").report["loot"]
 
@@ -105,7 +105,7 @@ def test_a_program_finds_no_code_of_the_jail(jailed: Jailed) -> None:
     assert jailed("modules_of_the_jail").report == {"loot": []}
 
 
-def test_only_the_five_descriptors_are_open(jailed: Jailed) -> None:
+def test_only_five_descriptors_are_open_in_a_jail(jailed: Jailed) -> None:
     """The probe tries each number below 1024; the host's descriptors, inheritable ones included, are not among them."""
     opened = [os.open("/dev/null", os.O_RDONLY) for _ in range(200)]
     for fd in opened:
@@ -163,7 +163,7 @@ def test_scratch_is_private_and_gone_with_its_program(template: Template) -> Non
     assert _report(template, "listing", "/tmp") == {"loot": []}
 
 
-def test_printed_text_cannot_reach_the_frames(jailed: Jailed) -> None:
+def test_printed_text_cannot_be_mistaken_for_frames(jailed: Jailed) -> None:
     """print goes to the log, byte for byte, even if it looks like a frame."""
     seen = jailed("noise", 1024)
 
@@ -176,7 +176,7 @@ def test_printed_text_cannot_reach_the_frames(jailed: Jailed) -> None:
 # What it may use
 
 
-def test_each_limit_stops_only_what_exceeds_it(jailed: Jailed) -> None:
+def test_each_limit_of_a_jail_stops_only_attempts_that_exceed_it(jailed: Jailed) -> None:
     """Scratch bytes and files, file size, descriptors and memory fail with an errno; below the limit the same attempt works."""
     small = Policy(scratch_bytes=1 << 20, scratch_files=16, file_bytes=1 << 16, open_files=32)
 
@@ -240,7 +240,7 @@ def test_a_policy_value_out_of_range_is_refused() -> None:
 # How it ends
 
 
-def test_exits_and_crashes_are_told_apart(jailed: Jailed) -> None:
+def test_each_way_in_which_a_program_can_exit_or_crash_is_reported_differently(jailed: Jailed) -> None:
     """The program calls sys.exit, raises an exception whose traceback is in the log, or returns."""
     left, crashed, done = jailed("leave", 7), jailed("crash"), jailed("facts")
 
@@ -283,7 +283,7 @@ def _has_left(template: Template, child: Child) -> bool:
 
 
 @pytest.mark.skipif(not TELLS_WHO_LEFT, reason="Linux before 6.11: a listener hangs up when the last process is reaped")
-def test_a_child_that_has_left_is_known_before_the_kernel_frees_its_memory(template: Template) -> None:
+def test_a_child_counts_as_ended_before_the_kernel_has_freed_its_memory(template: Template) -> None:
     """The kernel needs some 50 ms to free 300 MiB after the last system call. A busy machine may check too late."""
     for _ in range(5):
         with trying(template, "hold_and_leave", 300, policy=Policy(memory_bytes=512 << 20)) as child:
@@ -299,7 +299,7 @@ def test_a_child_that_has_left_is_known_before_the_kernel_frees_its_memory(templ
     assert was_early
 
 
-def test_a_child_whose_first_thread_has_ended_has_not_left(template: Template) -> None:
+def test_a_child_whose_first_thread_has_ended_does_not_count_as_ended(template: Template) -> None:
     """The process looks like one that has ended, but another of its threads still runs."""
     with trying(template, "leave_a_thread") as child:
         assert json.loads(_heard(child)) == {"loot": "said"}
@@ -329,7 +329,7 @@ def test_a_failed_confinement_runs_no_program(template: Template, tmp_path: Path
     assert said == b""
 
 
-def test_a_program_that_closes_its_frames_can_be_killed(template: Template) -> None:
+def test_a_program_that_closes_its_frame_descriptors_can_be_killed(template: Template) -> None:
     """The host sees the frames end while the program lives on."""
     with trying(template, "hang_up_and_sleep", 3600) as child:
         assert _heard(child) == b""

@@ -142,7 +142,7 @@ def test_asking_for_too_much_memory_fails_with_an_errno(hog: Callable[..., Said]
     assert hog("private 48").told == ["held 48"]
 
 
-def test_memory_that_rlimits_do_not_count_ends_the_program_by_its_limit(hog: Callable[..., Said]) -> None:
+def test_exceeding_the_limit_with_memory_that_rlimits_do_not_count_ends_the_program(hog: Callable[..., Said]) -> None:
     """RLIMIT_DATA does not count a shared mapping, and compiled programs have much address space."""
     assert hog("shared-for-good 400").over == "memory"  # without a group it is measured four times a second
     assert hog("shared 48").told == ["held 48"]
@@ -228,14 +228,14 @@ def test_a_program_that_starts_processes_needs_a_control_group(
 
 
 @pytest.mark.parametrize("what", ["a child connects", "nothing"])
-def test_a_connection_attempt_by_an_orphaned_child_still_counts(pythons_family: Template, what: str) -> None:
+def test_a_connection_attempt_by_an_orphaned_child_is_still_reported(pythons_family: Template, what: str) -> None:
     """The first process exits, which ends its child too, while the child connects: the exit waits for that verdict."""
     ending = end_beside_a_stopped_template(pythons_family, program("leave_while", what), FORKING)
 
     assert isinstance(ending, Exited if what == "nothing" else NetworkAttempt), ending
 
 
-def test_a_full_scratch_takes_no_memory_from_the_program(hog: Callable[..., Said]) -> None:
+def test_a_full_scratch_space_takes_no_memory_from_the_program(hog: Callable[..., Said]) -> None:
     """Scratch is memory too: a program was promised 31 of its 32 MiB of scratch and 60 of its 64 MiB of memory."""
     both = hog("fill-and-hold 31 60")
 
@@ -243,7 +243,7 @@ def test_a_full_scratch_takes_no_memory_from_the_program(hog: Callable[..., Said
     assert isinstance(both.ending, Exited)
 
 
-def test_the_end_of_a_child_is_not_mistaken_for_its_predecessors(python: Template) -> None:
+def test_the_reason_of_a_childs_end_is_not_that_of_an_earlier_child_in_its_control_group(python: Template) -> None:
     """Control groups are reused: after an out-of-memory end, a killed child is `Signalled`, one that exits `Exited`."""
     if python.memory_by != "rlimit":
         assert _run(python, program("hold_read_only", 192), Policy()).over == "memory"
@@ -276,7 +276,7 @@ def test_the_processor_time_of_ended_processes_is_counted(family: Callable[..., 
     assert family("drizzle", dataclasses.replace(FORKING, cpu_s=1)).over == "cpu"
 
 
-def test_processor_time_near_its_limit_is_checked_sooner(pythons_family: Template) -> None:
+def test_processor_time_is_checked_more_often_near_its_limit(pythons_family: Template) -> None:
     """The next check comes before all processors together could use up the rest, but never at once."""
     with (
         contextlib.closing(io.FileIO(memory_file(program("sleep", 60)))) as file,
@@ -300,7 +300,7 @@ def test_processes_count_towards_the_limit_however_they_are_started(family: Call
 # Files
 
 
-def test_a_file_too_large_is_an_errno_for_the_first_process(hog: Callable[..., Said]) -> None:
+def test_a_write_beyond_the_file_size_limit_fails_with_an_errno_in_the_first_process(hog: Callable[..., Said]) -> None:
     """SIGXFSZ does not reach a first process, so its write fails with EFBIG."""
     small = dataclasses.replace(ELF, file_bytes=2 << 20)
 
@@ -308,7 +308,7 @@ def test_a_file_too_large_is_an_errno_for_the_first_process(hog: Callable[..., S
     assert hog("fill 2", small).told == [f"written {2 << 20}"]
 
 
-def test_a_file_too_large_ends_a_process_that_is_not_the_first(family: Callable[..., Said]) -> None:
+def test_a_write_beyond_the_file_size_limit_ends_a_process_that_is_not_the_first(family: Callable[..., Said]) -> None:
     """SIGXFSZ ends it, and the first process goes on."""
     small = dataclasses.replace(FORKING, file_bytes=2 << 20)
 

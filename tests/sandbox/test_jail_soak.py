@@ -15,7 +15,7 @@ _SOAK = "import dataclasses, json; from benchmarks.soak import soak; print(json.
 
 @pytest.mark.abuse_case("L9")
 @pytest.mark.jail
-def test_many_jails_leave_no_residue_on_the_machine() -> None:
+def test_starting_many_jails_leaves_no_resources_behind() -> None:
     """Results, exits, tracebacks, kills, limits and denials run eight at once; every resource count is as before."""
     done = subprocess.run([sys.executable, "-c", _SOAK], cwd=ROOT, capture_output=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr.decode()

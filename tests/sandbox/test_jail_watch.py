@@ -43,7 +43,7 @@ def held(request: pytest.FixtureRequest, name: str) -> Iterator[int]:
         process.kill()
 
 
-def test_a_programs_name_and_ended_first_thread_do_not_hide_its_memory(held: int) -> None:
+def test_a_programs_memory_is_measured_whatever_its_name_or_first_thread(held: int) -> None:
     """The name may look like other lines of the status file."""
     assert 48 * MIB <= ProcessTree(held).used().memory_bytes < 256 * MIB
     seen = ProcessTree(held).footprint()

@@ -20,7 +20,7 @@ print(ctypes.util.find_library("c"), ctypes.util.find_library("z"))
 OURS = "from aileron_sandbox.libseccomp import import_pyseccomp"
 
 
-def test_the_import_starts_no_program_and_does_not_break_later_library_searches() -> None:
+def test_importing_libseccomp_starts_no_program_and_keeps_later_library_searches_working() -> None:
     """The control imports pyseccomp directly, whose own library search starts programs."""
     searched, found = _printed("import pyseccomp; pyseccomp.SyscallFilter")
     searched_by_us, found_later = _printed(f"{OURS}; import_pyseccomp().SyscallFilter")
@@ -30,7 +30,7 @@ def test_the_import_starts_no_program_and_does_not_break_later_library_searches(
     assert found_later == found
 
 
-def test_libraries_that_the_loader_does_not_find_by_name_are_searched_for() -> None:
+def test_a_library_that_the_loader_does_not_find_by_name_is_searched_for_in_directories() -> None:
     """A system with another C library has other file names."""
     changed = "from aileron_sandbox import libseccomp; libseccomp._NAMES['c'] = 'libno-such.so'"
 

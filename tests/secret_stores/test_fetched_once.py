@@ -151,7 +151,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     vault.lock()
 
 
-async def test_many_requests_wait_for_one_fetch(world: World) -> None:
+async def test_many_requests_for_a_secret_wait_for_a_single_fetch(world: World) -> None:
     """The record of the fetch is written before the program starts; later requests need no further fetch."""
     assert not world.elsewhere.is_ready(USE, THERE)
     assert await world.all_of(20) == ["ok"] * 20
@@ -162,7 +162,7 @@ async def test_many_requests_wait_for_one_fetch(world: World) -> None:
     assert world.record.begun == 1
 
 
-async def test_many_requests_share_one_failure(world: World) -> None:
+async def test_many_requests_for_a_secret_share_the_failure_of_its_fetch(world: World) -> None:
     """Each waiting request gets an exception object of its own. A later request tries again."""
     world.is_held("echo 'You are not currently signed in' >&2", "exit 1")
     errors: list[AileronError] = []
@@ -190,7 +190,7 @@ async def test_many_requests_share_one_failure(world: World) -> None:
     assert world.record.begun == 2
 
 
-async def test_a_request_without_a_credential_waits_too(world: World) -> None:
+async def test_a_request_without_a_credential_waits_for_the_fetch_of_its_host_s_secret(world: World) -> None:
     """The response must be searched for the secret, so it must be known. A request to another host does not wait."""
     assert world.elsewhere.is_ready(None, HostPort("other.example", 443))
     assert not world.elsewhere.is_ready(None, THERE)
@@ -230,7 +230,9 @@ async def test_a_secret_that_cannot_be_fetched_ends_the_other_fetches(world: Wor
     assert await world.wait() == "ok"
 
 
-async def test_storing_a_reference_times_out_as_a_request_does(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_storing_a_reference_to_a_secret_store_times_out_if_the_fetch_hangs(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The bound holds whatever part of the fetch hangs."""
 
     class Hanging:
@@ -248,7 +250,7 @@ async def test_storing_a_reference_times_out_as_a_request_does(world: World, mon
     assert events.SecretFetchFailed(name="other", code="timed_out") in [event for event, _ in world.record.notes]
 
 
-async def test_a_changed_value_is_refused_and_recorded(world: World) -> None:
+async def test_a_fetched_secret_that_changed_since_its_approval_is_refused_and_recorded(world: World) -> None:
     """Each fetch of the changed value fails until a person approves the value."""
     world.says("printf another-value-altogether")
     for _ in range(2):
@@ -257,7 +259,7 @@ async def test_a_changed_value_is_refused_and_recorded(world: World) -> None:
     assert not world.elsewhere.is_ready(None, THERE)
 
 
-async def test_cancelling_a_request_does_not_delay_the_others(world: World) -> None:
+async def test_cancelling_a_request_does_not_delay_other_requests_for_the_secret(world: World) -> None:
     """The next request in line fetches the secret."""
     world.is_held(f"printf {VALUE}")
     got: list[str] = []
@@ -291,7 +293,7 @@ async def test_a_fetch_that_takes_too_long_times_out(world: World) -> None:
     assert events.SecretFetchFailed(name="mail", code="timed_out") in [event for event, _ in world.record.notes]
 
 
-async def test_a_value_that_arrives_after_the_vault_was_locked_is_dropped(world: World) -> None:
+async def test_a_fetched_secret_that_arrives_after_the_vault_was_locked_is_dropped(world: World) -> None:
     """The vault was locked during the fetch; the next request must fetch the value again."""
     world.is_held(f"printf {VALUE}")
     with world.gate() as gate:

@@ -33,7 +33,9 @@ def store(authority: Authority) -> Iterator[KeyValueStore]:
         yield made
 
 
-async def test_a_field_is_read_with_the_token(authority: Authority, store: KeyValueStore) -> None:
+async def test_a_secret_is_read_from_a_field_of_the_store_with_the_token(
+    authority: Authority, store: KeyValueStore
+) -> None:
     """The fetch is one GET of the path of version 2."""
     async with fetching(authority, store.address) as fetcher:
         before = len(store.seen)
@@ -101,7 +103,7 @@ async def test_an_untrusted_certificate_is_refused_before_the_token_is_sent(
         assert len(store.seen) == before
 
 
-async def test_a_private_address_needs_the_users_setting(authority: Authority, store: KeyValueStore) -> None:
+async def test_a_store_at_a_private_address_needs_the_users_setting(authority: Authority, store: KeyValueStore) -> None:
     """The setting is the one for every private destination."""
     async with fetching(authority) as fetcher:
         before = len(store.seen)

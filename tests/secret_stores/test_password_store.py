@@ -29,13 +29,13 @@ def store() -> Iterator[PasswordStore]:
 
 
 @pytest.mark.parametrize("entry", ["work/mail", "With spaces/Mail, old"], ids=["lines", "spaces"])
-async def test_the_first_line_is_the_secret(store: PasswordStore, entry: str) -> None:
+async def test_the_first_line_of_a_pass_entry_is_the_secret(store: PasswordStore, entry: str) -> None:
     """Users of pass keep other facts, such as a user name, in the lines below it."""
     async with fetching(environment=store.environment) as fetcher:
         assert await fetched(fetcher, f"pass:{entry}") == PASSWORD.encode()
 
 
-async def test_a_private_key_is_returned_whole(store: PasswordStore) -> None:
+async def test_a_private_key_in_a_pass_entry_is_returned_whole(store: PasswordStore) -> None:
     """The first line alone would be the header of the key."""
     async with fetching(environment=store.environment) as fetcher:
         assert await fetched(fetcher, "pass:work/key") == KEY.encode()
@@ -63,7 +63,7 @@ async def test_a_locked_gpg_key_fails_at_once(store: PasswordStore) -> None:
         assert await fetched(fetcher, "pass:work/mail") == PASSWORD.encode()
 
 
-async def test_the_default_store_is_in_the_home_directory(
+async def test_the_default_pass_store_is_in_the_user_s_home_directory(
     store: PasswordStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """pass and gpg look there themselves. Without HOME, the password database names the directory."""
@@ -82,7 +82,7 @@ async def test_the_default_store_is_in_the_home_directory(
 
 
 @pytest.mark.abuse_case("S6")
-async def test_the_environment_chooses_the_store_and_nothing_else(store: PasswordStore) -> None:
+async def test_environment_variables_choose_the_pass_store_and_have_no_other_effect(store: PasswordStore) -> None:
     """Options and extensions for pass and gpg, and a PATH, are not passed on."""
     hostile = {
         "PATH": "/nonexistent",

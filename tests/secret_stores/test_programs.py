@@ -43,7 +43,7 @@ async def answer_of(directory: Path, *lines: str, token: bytes | None = None, wi
         return await fetched(fetcher, REFERENCE, token, within_s)
 
 
-async def test_op_gets_the_reference_unchanged(directory: Path) -> None:
+async def test_the_1password_program_gets_the_reference_unchanged(directory: Path) -> None:
     """The program's environment has the service account's token, and nothing of the daemon's."""
     lines = [
         'printf "%s|" "$@"',
@@ -57,13 +57,13 @@ async def test_op_gets_the_reference_unchanged(directory: Path) -> None:
 @pytest.mark.parametrize(
     "token", [b"ops_\xff\xfe-a-token", b"ops_a token", b"ops_a\x1btoken"], ids=["bytes", "space", "control"]
 )
-async def test_an_invalid_token_is_not_given_to_op(directory: Path, token: bytes) -> None:
+async def test_an_invalid_token_is_not_given_to_the_1password_program(directory: Path, token: bytes) -> None:
     """The program would receive another token, which nobody stored."""
     with unfetched("refused", "the token the-token holds what no token can", "aileron secret set the-token"):
         await answer_of(directory, f"printf {VALUE.decode()}", token=token)
 
 
-async def test_op_gets_no_token_if_none_is_stored(directory: Path) -> None:
+async def test_the_1password_program_gets_no_token_if_none_is_stored(directory: Path) -> None:
     """`op` then asks the 1Password app."""
     assert await answer_of(directory, 'printf "%s" "${OP_SERVICE_ACCOUNT_TOKEN-none given}"') == b"none given"
 
@@ -78,7 +78,9 @@ async def test_op_gets_no_token_if_none_is_stored(directory: Path) -> None:
     ],
     ids=["missing", "signed-out", "no-account", "other"],
 )
-async def test_errors_of_op_are_reported_in_our_words(directory: Path, said: str, code: str) -> None:
+async def test_errors_of_the_1password_program_are_reported_in_aileron_s_own_words(
+    directory: Path, said: str, code: str
+) -> None:
     """Each has its fix, and the program's own words are not quoted."""
     (directory / "said").write_text(said)
     with unfetched(code, f"the secret at {REFERENCE} cannot be fetched"):
@@ -100,7 +102,7 @@ async def test_a_program_that_takes_too_long_is_ended_with_its_children(director
         await anyio.to_thread.run_sync(wait_ended, int(pid))
 
 
-async def test_a_cancelled_fetch_leaves_no_program(directory: Path, tmp_path: Path) -> None:
+async def test_a_cancelled_fetch_leaves_no_program_running(directory: Path, tmp_path: Path) -> None:
     """A run that ends during its fetch cancels the fetch."""
     pids = tmp_path / "pids"
     async with anyio.create_task_group() as tasks:
@@ -169,7 +171,7 @@ async def test_a_failed_program_is_reaped_and_its_exit_status_or_signal_is_repor
         assert not Path(f"/proc/{int(pid.read_text())}").exists()
 
 
-async def test_output_is_bounded(directory: Path) -> None:
+async def test_the_output_of_a_secret_store_program_is_bounded(directory: Path) -> None:
     """The maximum length passes, one byte more does not, and endless output is stopped."""
     assert len(await answer_of(directory, f"head -c {MAX_OUTPUT_BYTES} /dev/zero | tr '\\0' a")) == MAX_OUTPUT_BYTES
     for lines in (f"head -c {MAX_OUTPUT_BYTES + 1} /dev/zero | tr '\\0' a", "yes"):
@@ -182,7 +184,7 @@ async def test_much_standard_error_does_not_block_the_program(directory: Path) -
     assert await answer_of(directory, "head -c 1000000 /dev/zero >&2", f"printf {VALUE.decode()}") == VALUE
 
 
-async def test_a_missing_program_is_reported(directory: Path) -> None:
+async def test_a_missing_secret_store_program_is_reported(directory: Path) -> None:
     """The program is missing when the secret is bound, or gone afterwards."""
     async with fetching(directories=(str(directory),)) as fetcher:
         with unfetched("not_installed", "there is no op of the system's", "install op"):
@@ -224,7 +226,9 @@ async def test_a_program_owned_by_another_user_is_not_found(directory: Path) -> 
         Programs((str(directory),)).found("op", REFERENCE)
 
 
-async def test_the_daemons_path_is_not_searched(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_daemon_s_path_variable_is_not_used_to_find_secret_store_programs(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """An agent that starts the daemon chooses its PATH."""
     program(directory, "op", f"printf {VALUE.decode()}")
     monkeypatch.setenv("PATH", str(directory))

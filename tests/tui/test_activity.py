@@ -66,7 +66,7 @@ async def look(shown: Shown) -> None:
     await shown.press("2", until="LAST HOUR")
 
 
-async def test_a_run_is_shown_as_a_story_with_its_result(world: World) -> None:
+async def test_the_activity_screen_shows_the_story_of_a_run_with_its_result(world: World) -> None:
     """The story stands under the session that asked, the newest first, below the chart of the hour."""
     fill(world)
     async with world.console() as shown:
@@ -81,7 +81,7 @@ async def test_a_run_is_shown_as_a_story_with_its_result(world: World) -> None:
         assert shown.rows[6].strip() == "asked · shown · approved · 3 requests · ✓ done: id “m-1”"
 
 
-async def test_new_stories_appear_at_once_and_the_cursor_stays(world: World) -> None:
+async def test_stories_of_new_runs_appear_at_once_and_the_cursor_stays(world: World) -> None:
     """New stories come first; a person who reads another story keeps it under the cursor."""
     fill(world)
     async with world.console() as shown:
@@ -104,7 +104,7 @@ async def test_new_stories_appear_at_once_and_the_cursor_stays(world: World) -> 
         assert stories.chosen() == "run-4"
 
 
-async def test_one_key_switches_between_stories_and_all_events(world: World) -> None:
+async def test_the_key_l_switches_between_stories_of_runs_and_all_events(world: World) -> None:
     """The key is `l`; Enter shows the same run from both lists."""
     fill(world)
     world.fake.script("GET", "/v1/audit/run-1", (200, {"audit_id": "run-1", "status": "completed", "events": []}))
@@ -145,7 +145,7 @@ async def test_the_last_hours_events_are_loaded_only_when_the_screen_is_first_op
         await shown.until("meanwhile@example.com")
 
 
-async def test_a_small_activity_screen_shows_numbers_and_stories_but_no_bars(world: World) -> None:
+async def test_a_small_activity_screen_shows_no_chart_bars_but_numbers_and_stories_of_runs(world: World) -> None:
     """The chart has no room for bars at 60 by 20; a larger screen brings them back."""
     fill(world)
     async with world.console() as shown:

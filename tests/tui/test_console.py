@@ -46,7 +46,7 @@ pytestmark = pytest.mark.anyio
 # the queue
 
 
-async def test_two_hundred_requests_are_listed_in_order(world: World) -> None:
+async def test_two_hundred_requests_are_listed_in_order_of_arrival(world: World) -> None:
     """They stand in order of arrival, take fewer than twenty requests to the daemon, and keys reach both ends."""
     world.ask(*(named(f"a{number:03}") for number in range(200)))
     async with world.console() as shown:
@@ -61,7 +61,7 @@ async def test_two_hundred_requests_are_listed_in_order(world: World) -> None:
     assert asked < 20
 
 
-async def test_a_decided_request_stays_in_its_place(world: World) -> None:
+async def test_a_decided_request_stays_in_its_row_of_the_list(world: World) -> None:
     """The row gets a sign and a word, and the next request is one key away."""
     asked = [named(name, reversible=True) for name in ("one", "two", "three")]
     world.ask(*asked)
@@ -74,7 +74,7 @@ async def test_a_decided_request_stays_in_its_place(world: World) -> None:
         await shown.press("n", until="three 1.2.0")
 
 
-async def test_requests_of_every_kind_that_end_elsewhere_leave_the_queue(world: World) -> None:
+async def test_requests_of_every_kind_that_were_settled_elsewhere_leave_the_queue(world: World) -> None:
     """Each row shows the word for its final status."""
     asked = [subject_question(subject, approval_id=f"act-{kind}") for kind, subject in SUBJECTS.items()]
     asked.append(named("send-mail"))
@@ -116,7 +116,7 @@ async def test_a_request_whose_outcome_cannot_be_read_is_reported_only_once(worl
     assert sum("is no longer waiting" in notice for notice in shown.told) == 1
 
 
-async def test_a_filter_is_visible_and_ends_with_escape(world: World) -> None:
+async def test_the_filter_of_the_list_is_visible_and_the_key_escape_ends_it(world: World) -> None:
     """A filter has words and fields; keys typed into it decide nothing."""
     world.ask(
         named("send-mail", agent="claude"), named("delete-repo", agent="codex"), named("send-file", agent="codex")
@@ -171,7 +171,7 @@ async def test_several_requests_that_are_not_alike_can_be_denied_together_but_no
     }
 
 
-async def test_a_mark_has_no_effect_once_its_request_is_settled_or_filtered_away(world: World) -> None:
+async def test_marking_a_request_has_no_effect_once_it_is_settled_or_filtered_away(world: World) -> None:
     """A marked request that is not in the list neither blocks an approval nor is denied with others."""
     asked = [named(name, reversible=True, agent=f"of-{name}") for name in ("one", "two", "three")]
     world.ask(*asked)
@@ -188,7 +188,7 @@ async def test_a_mark_has_no_effect_once_its_request_is_settled_or_filtered_away
     assert world.sent_to() == [asked[2]["approval_id"]]
 
 
-async def test_a_mark_stays_on_a_request_that_could_not_be_denied(world: World) -> None:
+async def test_a_request_that_could_not_be_denied_stays_marked(world: World) -> None:
     """The other marked request is denied, and loses its mark."""
     asked = [named(name, reversible=True) for name in ("one", "two")]
     world.ask(*asked)
@@ -215,7 +215,7 @@ async def test_only_a_new_request_rings_the_bell(world: World, monkeypatch: pyte
     assert rung == [1]
 
 
-async def test_keys_work_while_the_daemon_is_slow(world: World) -> None:
+async def test_the_consoles_keys_work_while_the_daemon_is_slow(world: World) -> None:
     """The daemon takes long for a preview, the vault or the grants."""
     approver = world.sign()
     asked = question(previewed())
@@ -293,7 +293,9 @@ async def test_a_marked_request_is_denied_wherever_the_cursor_is(world: World) -
 
 
 @pytest.mark.parametrize("way", ["a key each time", "a locked vault"])
-async def test_denying_without_a_reason_withdraws_the_request_if_the_key_is_closed(world: World, way: str) -> None:
+async def test_denying_without_a_reason_withdraws_the_request_if_the_approvers_key_is_closed(
+    world: World, way: str
+) -> None:
     """A signed denial would need the passphrase; a withdrawal says nothing in the person's name."""
     world.sign()
     asked = named("one")
@@ -309,7 +311,7 @@ async def test_denying_without_a_reason_withdraws_the_request_if_the_key_is_clos
     assert world.sent_to("cancel") == [asked["approval_id"]]
 
 
-async def test_denying_without_a_reason_is_signed_while_the_key_is_open(world: World) -> None:
+async def test_denying_without_a_reason_is_signed_while_the_approvers_key_is_open(world: World) -> None:
     """A signed denial is worth more to later readers, and takes no more keystrokes."""
     world.sign()
     world.ask(named("one"))
@@ -444,7 +446,7 @@ async def test_an_edit_of_a_request_that_left_the_screen_is_discarded(world: Wor
 
 
 @pytest.mark.parametrize("left", ["no JSON", "[]", None], ids=["no JSON", "no object", "nothing came of it"])
-async def test_a_failed_edit_changes_nothing(world: World, left: str | None) -> None:
+async def test_a_failed_edit_leaves_the_request_unchanged_and_is_reported(world: World, left: str | None) -> None:
     """The person is told about the failure, and nothing is sent."""
 
     def edit(_: str) -> str:
@@ -477,7 +479,7 @@ async def test_the_agents_answer_to_a_question_is_shown_in_a_box(world: World) -
         await shown.until("the agent: for my boss")
 
 
-async def test_a_request_is_withdrawn_only_from_the_screen_that_shows_it(world: World) -> None:
+async def test_the_key_u_withdraws_a_request_only_on_the_screen_that_shows_the_request(world: World) -> None:
     """The keys `u` and `y` withdraw the request under the cursor; on other screens `u` does nothing."""
     asked = named("one")
     world.ask(asked)
@@ -507,7 +509,7 @@ async def asked_for_a_grant(shown: Shown) -> None:
     await shown.press("2", until_told="added at the end of the list")
 
 
-async def test_a_grant_from_the_console_covers_exactly_the_requests_arguments(world: World) -> None:
+async def test_a_standing_grant_from_the_console_covers_exactly_the_requests_arguments(world: World) -> None:
     """An argument that the call left out must stay absent: a blind copy would add a recipient."""
     world.ask(named("undoable", reversible=True, args={"to": "ann@example.com"}, text=labelled(extra="Blind copy")))
     world.fake.script("POST", "/v1/grants", (202, {"approval_id": "act-9", "status": "pending_approval"}))
@@ -521,7 +523,7 @@ async def test_a_grant_from_the_console_covers_exactly_the_requests_arguments(wo
     ]
 
 
-async def test_a_grant_is_offered_only_for_a_run_that_can_be_undone(world: World) -> None:
+async def test_a_standing_grant_is_offered_only_for_a_run_that_can_be_undone(world: World) -> None:
     """The grant has exactly these arguments; for any other run, `t` says why there is none."""
     world.ask(named("for-good"), named("undoable", reversible=True))
     world.fake.script("POST", "/v1/grants", (202, {"approval_id": "act-9", "status": "pending_approval"}))
@@ -543,7 +545,7 @@ async def test_a_grant_is_offered_only_for_a_run_that_can_be_undone(world: World
 # the results
 
 
-async def test_the_record_of_a_run_shows_every_request_sent(world: World) -> None:
+async def test_the_record_of_a_run_shows_every_request_that_its_connector_sent(world: World) -> None:
     """Host, status, bytes and time of each are shown on the question and from the activity."""
     sending = {"step": "one", "connector": "mail", "request": 1, "attempt": 1}
     asked = named("one", reversible=True, result="it is sent")
@@ -628,7 +630,7 @@ async def test_the_console_reports_a_decision_that_was_made_elsewhere(world: Wor
 # the other screens
 
 
-async def test_grants_and_sessions_are_listed_and_can_be_ended(world: World) -> None:
+async def test_standing_grants_and_sessions_are_listed_and_can_be_ended(world: World) -> None:
     """Ending a grant or session needs a `y`; any other key keeps it."""
     world.fake.grants = [grant()]
     world.fake.script("GET", "/v1/sessions", (200, {"sessions": [session("/w")]}))
@@ -665,7 +667,7 @@ async def test_a_hostile_folder_name_cannot_fake_a_row_of_the_session_list(world
             assert fact in shown.text
 
 
-async def test_a_grant_is_shown_in_full_before_it_is_ended(world: World) -> None:
+async def test_a_standing_grant_is_shown_in_full_before_it_is_ended(world: World) -> None:
     """Conditions that are too long for the list's row are shown too."""
     conditions = [{"argument": name, "operator": "equals", "value": "x" * 70} for name in ("to", "subject")]
     world.fake.grants = [grant(*conditions)]
@@ -677,7 +679,9 @@ async def test_a_grant_is_shown_in_full_before_it_is_ended(world: World) -> None
             assert fact in shown.text
 
 
-async def test_a_new_event_adds_one_row_and_the_cursor_stays(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_new_event_adds_one_row_to_the_event_list_and_the_cursor_stays(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Only the newest MOST_EVENTS are kept, in order; the selected row keeps its place on the screen."""
     monkeypatch.setattr(activity, "MOST_EVENTS", 40)
     for number in range(1, 36):
@@ -712,7 +716,7 @@ async def test_a_new_event_adds_one_row_and_the_cursor_stays(world: World, monke
         assert rows.chosen() == "e46"
 
 
-async def test_notifications_are_short_and_do_not_cover_a_dialog(world: World) -> None:
+async def test_the_consoles_notifications_are_short_and_do_not_cover_a_dialog(world: World) -> None:
     """A notification may have a service's words, which must not look like a preview or hide its alarm."""
     approver = world.sign()
     asked = question(previewed())
@@ -737,7 +741,7 @@ async def test_notifications_are_short_and_do_not_cover_a_dialog(world: World) -
         assert any(alarm.strip() in row for row in shown.rows)
 
 
-async def test_the_request_under_the_cursor_is_not_pushed_out_by_others(world: World) -> None:
+async def test_the_request_under_the_cursor_is_not_pushed_out_of_the_list_by_newer_requests(world: World) -> None:
     """Many settled requests push out the oldest settled ones, but not the one under the cursor."""
     first, second = (named(name, reversible=True) for name in ("first", "second"))
     others = [named(f"other-{number}", reversible=True) for number in range(60)]
@@ -752,7 +756,7 @@ async def test_the_request_under_the_cursor_is_not_pushed_out_by_others(world: W
         assert shown.app.queue.chosen() == second["approval_id"]
 
 
-async def test_the_system_screen_shows_the_settings_in_force(world: World) -> None:
+async def test_the_consoles_system_screen_shows_the_settings_in_force(world: World) -> None:
     """The screen shows daemon, vault, approver and jail, and settings that wait for approval."""
     world.fake.settings_waiting = ["egress.private"]
     async with world.console() as shown:
@@ -766,7 +770,7 @@ async def test_the_system_screen_shows_the_settings_in_force(world: World) -> No
             assert fact in shown.text
 
 
-async def test_a_click_on_the_name_of_a_screen_shows_it(world: World) -> None:
+async def test_a_click_on_the_name_of_a_screen_opens_that_screen(world: World) -> None:
     """A click on a request selects it; neither click decides anything."""
     world.ask(named("one"), named("two"))
     async with world.console(until="one 1.2.0") as shown:
@@ -777,7 +781,7 @@ async def test_a_click_on_the_name_of_a_screen_shows_it(world: World) -> None:
         assert world.sent() == []
 
 
-async def test_the_help_fits_a_screen_of_24_rows(world: World) -> None:
+async def test_the_consoles_help_fits_a_screen_of_24_rows(world: World) -> None:
     """The whole help is there at 80 columns without scrolling, every key is listed, and Escape leads back."""
     async with world.console((80, 24)) as shown:
         await shown.press("question_mark", until="Ctrl-P  all commands   q  quit")
@@ -846,7 +850,7 @@ async def test_a_resize_keeps_the_selected_request(world: World) -> None:
         await shown.until("only@in.two", "One")
 
 
-async def test_a_resize_updates_the_layout_of_the_second_step(world: World) -> None:
+async def test_a_resize_updates_the_layout_of_an_approvals_second_step(world: World) -> None:
     """Wrapped rows of a long value stay indented below its beginning, at every width."""
     folder = "/home/me/" + " ".join(f"folder{number}" for number in range(20))
     world.ask(named("one", agent="claude", folder=folder))
@@ -876,7 +880,7 @@ async def test_after_several_resizes_the_console_uses_the_current_size(world: Wo
             assert ("one 1.2.0" in shown.text) == (columns >= frame.NARROW), shown.text
 
 
-async def test_without_colours_attributes_mark_alarms_and_the_cursor(
+async def test_without_colours_bold_marks_alarms_and_reverse_video_marks_the_cursor(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The terminal's own colours are used: alarms are bold, the selected row is reversed, and no text is grey."""
@@ -904,7 +908,7 @@ async def test_without_colours_attributes_mark_alarms_and_the_cursor(
     assert not any(style.reverse for style in styles["Two"] if style)
 
 
-async def test_a_refused_terminal_ends_the_console_before_any_request(world: World) -> None:
+async def test_an_unsuitable_terminal_ends_the_console_before_any_request_to_the_daemon(world: World) -> None:
     """The person is told the reason after the console ended; the daemon got no request."""
 
     def check() -> None:
@@ -920,7 +924,7 @@ async def test_a_refused_terminal_ends_the_console_before_any_request(world: Wor
     assert world.fake.seen == []
 
 
-async def test_quitting_wipes_the_key_and_releases_the_terminal(world: World) -> None:
+async def test_quitting_the_console_wipes_the_approvers_key_and_releases_the_terminal(world: World) -> None:
     """The key `q` does both."""
     world.sign()
     async with world.console() as shown:
@@ -932,7 +936,7 @@ async def test_quitting_wipes_the_key_and_releases_the_terminal(world: World) ->
     assert not world.is_held
 
 
-async def test_the_remaining_time_on_the_screen_counts_down(world: World) -> None:
+async def test_the_remaining_time_of_a_request_counts_down_on_the_screen(world: World) -> None:
     """The console must not show the time from when the question was loaded."""
     soon = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 300))
     world.ask(named("one", expires_at=soon))
@@ -957,7 +961,7 @@ async def test_the_remaining_time_on_the_screen_counts_down(world: World) -> Non
         ("ctrl+p", "", ("escape", "escape"), []),
     ],
 )
-async def test_a_dialog_is_answered_only_once(
+async def test_of_two_keys_pressed_together_only_the_first_answers_a_dialog(
     world: World, begins: str, typed: str, keys: tuple[str, ...], sent: list[str]
 ) -> None:
     """Two keys arrive together: the first is the answer, the second does nothing, and the console keeps running."""
@@ -978,7 +982,7 @@ async def test_a_dialog_is_answered_only_once(
     assert [body["decision"] for body in world.sent()] == sent
 
 
-async def test_a_crash_claims_no_decision_and_opens_no_passphrase_prompt(world: World) -> None:
+async def test_the_message_of_a_console_crash_claims_no_decision_and_no_prompt_follows(world: World) -> None:
     """The message says to check, because a decision may have been sent. No prompt may follow the console's end."""
     world.sign()
     world.ask(named("pay", reversible=True))
@@ -1003,7 +1007,7 @@ async def test_a_crash_claims_no_decision_and_opens_no_passphrase_prompt(world: 
     assert world.asked_for == []
 
 
-async def test_a_passphrase_prompt_has_the_decision_above_it(world: World) -> None:
+async def test_the_decision_to_sign_is_printed_above_the_passphrase_prompt(world: World) -> None:
     """The prompt replaces the console's screen, so each request's name and deciding facts are printed there."""
     world.sign()
     world.ask(named("read-mail", reversible=True), named("pay-all"), named("other", reversible=True))
@@ -1081,7 +1085,7 @@ async def test_a_request_that_needs_its_preview_is_not_approved_without_it(world
     assert [body["decision"] for body in world.sent()] == ["approve"]
 
 
-async def test_a_request_approved_with_its_preview_shows_its_result(world: World) -> None:
+async def test_a_run_approved_with_its_preview_shows_its_result(world: World) -> None:
     """The digest is then that of the plan with the preview, which only the approver can compute."""
     approver = world.sign()
     asked = question(previewed())
@@ -1097,7 +1101,7 @@ async def test_a_request_approved_with_its_preview_shows_its_result(world: World
 
 
 @pytest.mark.parametrize("how", ["broken off", "wrong"])
-async def test_keys_typed_after_a_failed_passphrase_prompt_are_ignored(
+async def test_keystrokes_after_a_failed_passphrase_prompt_are_ignored(
     world: World, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     """The rest of a passphrase must not become commands, or text for an agent that stands in clear on the screen."""
@@ -1129,7 +1133,7 @@ async def test_keys_typed_after_a_failed_passphrase_prompt_are_ignored(
     assert world.sent("ask") == []
 
 
-async def test_keys_typed_between_two_passphrase_tries_are_ignored(world: World) -> None:
+async def test_keystrokes_between_two_passphrase_tries_are_ignored(world: World) -> None:
     """A person who pressed Enter too early types on while the guess is checked; the next guess is right."""
     world.sign()
     world.ask(named("one", reversible=True))
@@ -1149,7 +1153,7 @@ async def test_keys_typed_between_two_passphrase_tries_are_ignored(world: World)
         await shown.press("question_mark", until="!   needs attention")
 
 
-async def test_keys_typed_after_an_editor_was_killed_are_ignored(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_keystrokes_after_an_editor_was_killed_are_ignored(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """The person may still be typing in the editor; after an editor that ended normally, keys count at once."""
     world.ask(named("one", reversible=True))
     for name in ("REST_S", "DEAF_S"):
@@ -1167,7 +1171,7 @@ async def test_keys_typed_after_an_editor_was_killed_are_ignored(world: World, m
         assert "!   needs attention" not in shown.text
 
 
-async def test_the_vault_is_locked_with_two_keys_and_unlocked_with_its_passphrase(world: World) -> None:
+async def test_two_keystrokes_lock_the_vault_and_its_passphrase_unlocks_it(world: World) -> None:
     """Locking asks first and says which runs will fail; Escape then leaves the vault open."""
     world.fake.passphrase, world.fake.is_locked = "the vault's", False
     async with world.console(until="vault open") as shown:
@@ -1182,7 +1186,7 @@ async def test_the_vault_is_locked_with_two_keys_and_unlocked_with_its_passphras
     assert world.asked_for == ["Vault passphrase"]
 
 
-async def test_space_scrolls_the_question_while_the_cursor_is_in_the_list(world: World) -> None:
+async def test_the_key_space_scrolls_the_question_while_the_cursor_is_in_the_list(world: World) -> None:
     """The person reads the whole question without leaving its row; End would go to another question."""
     world.ask(named("one", reversible=True, args={"body": "\n".join(f"line {n}" for n in range(40))}), named("two"))
     async with world.console(until="↓ more (Space)") as shown:
@@ -1192,7 +1196,7 @@ async def test_space_scrolls_the_question_while_the_cursor_is_in_the_list(world:
         assert shown.app.selected == "act-20261121T040000-one"
 
 
-async def test_without_a_browser_the_address_is_copied(world: World) -> None:
+async def test_without_a_browser_the_review_address_is_copied_to_the_clipboard(world: World) -> None:
     """The address also stands in one row of the screen."""
     status = world.fake._status()
     world.fake.script("GET", "/v1/status", (200, {**status, "web": "http://localhost:20480"}))

@@ -101,7 +101,7 @@ async def second_step(shown: Shown) -> AsyncIterator[tuple[str, list[list[Segmen
 
 
 @pytest.mark.parametrize("theme", [*THEMES, "NO_COLOR"])
-async def test_every_text_is_readable_on_its_background(
+async def test_every_text_of_the_console_has_enough_contrast_to_its_background(
     world: World, monkeypatch: pytest.MonkeyPatch, theme: str
 ) -> None:
     """This holds for each screen, including dim, reversed and selected text and notifications."""

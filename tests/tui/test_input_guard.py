@@ -8,7 +8,7 @@ from aileron.tui.input_guard import DEAF_S, InputGuard
 from aileron.tui.key_session import REST_S
 
 
-def test_keys_pressed_during_a_successful_prompt_are_ignored() -> None:
+def test_keystrokes_during_a_successful_passphrase_prompt_are_ignored() -> None:
     """The console does not mention them; keys after the prompt's end count at once."""
     input_guard = InputGuard()
     assert input_guard.is_key(0.0)
@@ -18,7 +18,7 @@ def test_keys_pressed_during_a_successful_prompt_are_ignored() -> None:
     assert not input_guard.is_to_be_said()
 
 
-def test_after_a_failed_prompt_keys_count_only_after_a_pause() -> None:
+def test_after_a_failed_passphrase_prompt_keystrokes_count_only_after_a_pause() -> None:
     """Each ignored key starts the pause again; the person is told once."""
     input_guard = InputGuard()
     input_guard.ended(now=10.0, well=False)
@@ -30,7 +30,7 @@ def test_after_a_failed_prompt_keys_count_only_after_a_pause() -> None:
 
 
 @pytest.mark.parametrize("pause_s", [0.1, REST_S - 0.1])
-def test_keys_count_again_after_a_limit_even_without_a_pause(pause_s: float) -> None:
+def test_keystrokes_count_again_after_fifteen_seconds_even_without_a_pause(pause_s: float) -> None:
     """The limit is DEAF_S, fifteen seconds: a person who keeps pressing keys must not be locked out."""
     input_guard, at = InputGuard(), 10.0
     input_guard.ended(now=at, well=False)
@@ -40,7 +40,7 @@ def test_keys_count_again_after_a_limit_even_without_a_pause(pause_s: float) -> 
     assert 10.0 + DEAF_S <= at < 10.0 + DEAF_S + REST_S
 
 
-def test_each_failed_prompt_starts_a_new_pause() -> None:
+def test_each_failed_passphrase_prompt_starts_a_new_pause() -> None:
     """The person is told again."""
     input_guard = InputGuard()
     for now in (10.0, 100.0):

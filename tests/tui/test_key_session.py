@@ -112,7 +112,7 @@ def test_the_approvers_key_is_wiped_on_time_while_the_console_is_busy(home: Home
     assert not home.key_session.is_open
 
 
-def test_the_key_is_wiped_once_another_program_can_type_at_the_terminal(home: Home) -> None:
+def test_the_approvers_key_is_wiped_once_another_program_can_type_at_the_terminal(home: Home) -> None:
     """A periodic check finds the program and names it; the key can be opened again when the program is gone."""
     key = home.opened()
     home.who = "process 7 (spy) is of this terminal too"
@@ -124,7 +124,7 @@ def test_the_key_is_wiped_once_another_program_can_type_at_the_terminal(home: Ho
     assert not is_wiped(home.opened())
 
 
-def test_each_use_of_the_key_first_checks_for_programs_that_can_type(home: Home) -> None:
+def test_each_use_of_the_approvers_key_first_checks_for_programs_that_can_type(home: Home) -> None:
     """A program that is found wipes the key at once; each use then needs the passphrase and keeps no key."""
     key = home.opened()
     assert len(home.asked) == 1
@@ -137,7 +137,7 @@ def test_each_use_of_the_key_first_checks_for_programs_that_can_type(home: Home)
     assert not home.key_session.is_open
 
 
-def test_a_program_that_appears_during_the_passphrase_prompt_keeps_the_key_closed(home: Home) -> None:
+def test_a_program_that_can_type_during_the_passphrase_prompt_keeps_the_key_closed(home: Home) -> None:
     """The check for programs that can type is repeated after the prompt."""
     home.comes = "process 7 (spy) is of this terminal too"
     with home.key_session.key("to approve") as used:
@@ -155,7 +155,7 @@ def read(home: Home, about: str) -> Reader:
         return by
 
 
-def test_one_passphrase_loads_many_previews_but_each_decision_needs_its_own(home: Home) -> None:
+def test_one_passphrase_entry_loads_many_previews_but_each_decision_needs_another(home: Home) -> None:
     """The prompt says what its passphrase opens; previews can be loaded for the announced time."""
     home.who = TMUX
     reads = read(home, "act-1")
@@ -196,7 +196,7 @@ def test_a_passphrase_typed_for_a_decision_opens_no_previews(home: Home) -> None
     assert not home.key_session.may_read
 
 
-def test_an_open_key_that_must_close_cannot_load_previews_either(home: Home) -> None:
+def test_after_a_program_that_can_type_closed_the_key_previews_need_a_passphrase(home: Home) -> None:
     """A program that can type closes the key; loading previews then needs a passphrase for that purpose."""
     home.opened()
     home.who = TMUX
@@ -206,7 +206,7 @@ def test_an_open_key_that_must_close_cannot_load_previews_either(home: Home) -> 
     assert home.asked == ["Approver passphrase, to decide", "Approver passphrase, to load previews for 15 minutes"]
 
 
-def test_a_program_that_appears_during_a_preview_prompt_leaves_no_key_open(home: Home) -> None:
+def test_a_program_that_can_type_during_a_preview_prompt_leaves_no_key_open(home: Home) -> None:
     """The prompt was for that one preview only."""
     home.comes = TMUX
     assert isinstance(by := read(home, "act-1"), ApproverKey)
@@ -216,7 +216,7 @@ def test_a_program_that_appears_during_a_preview_prompt_leaves_no_key_open(home:
 
 
 @pytest.mark.parametrize("who", [None, TMUX])
-def test_a_closed_key_loads_no_previews(home: Home, who: str | None) -> None:
+def test_a_closed_approvers_key_loads_no_previews(home: Home, who: str | None) -> None:
     """This holds for a key that could sign, and for one that was opened for previews only."""
     home.who = who
     by = read(home, "act-1")
@@ -227,7 +227,7 @@ def test_a_closed_key_loads_no_previews(home: Home, who: str | None) -> None:
         PreviewAsked(by, "act-1", f"sha256:{'0' * 64}")
 
 
-def test_a_key_that_is_not_kept_is_gone_after_its_signature(home: Home) -> None:
+def test_a_key_opened_for_a_single_signature_is_wiped_after_it(home: Home) -> None:
     """A check for other programs during the signature finds nothing to close, so it reports no reason."""
     home.who = TMUX
     looks = threading.Thread(target=home.key_session.look)
@@ -243,7 +243,7 @@ def test_a_key_that_is_not_kept_is_gone_after_its_signature(home: Home) -> None:
     assert home.key_session.why_locked() is None
 
 
-def test_a_signal_during_a_signature_closes_the_key_after_it(home: Home) -> None:
+def test_a_signal_during_a_signature_closes_the_key_after_that_signature(home: Home) -> None:
     """The handler runs in the signing thread: this signature is finished, and the next one needs the passphrase."""
     home.key_session.open("to decide")
     with home.key_session.key("to decide") as key:
@@ -263,7 +263,7 @@ def test_a_signal_during_a_signature_closes_the_key_after_it(home: Home) -> None
     assert home.key_session.is_open
 
 
-def test_a_key_closed_during_its_use_cannot_be_handed_over(home: Home) -> None:
+def test_an_approvers_key_closed_during_its_use_cannot_be_handed_to_a_new_owner(home: Home) -> None:
     """The new owner would keep it open. Without the close the key can be handed over, and its owner must wipe it."""
     place = timed_key.TimedKey[ApproverKey](home.clock)
     place.put(keyfile.open_key(home.file, Secret(PASSPHRASE.encode())))
@@ -280,7 +280,7 @@ def test_a_key_closed_during_its_use_cannot_be_handed_over(home: Home) -> None:
     key.wipe()
 
 
-def test_closing_the_key_ends_its_timer_thread(home: Home) -> None:
+def test_closing_the_approvers_key_ends_its_timer_thread(home: Home) -> None:
     """Opening and closing the key repeatedly leaves no thread behind."""
     for _ in range(5):
         home.opened()
@@ -288,7 +288,7 @@ def test_closing_the_key_ends_its_timer_thread(home: Home) -> None:
     wait_until(lambda: "approver's key" not in [thread.name for thread in threading.enumerate()], "its thread ends")
 
 
-def test_after_an_interrupted_prompt_other_prompts_are_refused_for_a_while(home: Home) -> None:
+def test_after_an_interrupted_prompt_prompts_for_any_other_purpose_are_briefly_refused(home: Home) -> None:
     """The person may still be typing. A prompt for the same question is allowed at once."""
     home.breaks = KeyboardInterrupt()
     with pytest.raises(KeyboardInterrupt):
@@ -309,7 +309,7 @@ def test_after_an_interrupted_prompt_other_prompts_are_refused_for_a_while(home:
     assert home.key_session.is_open
 
 
-def test_a_prompt_that_the_terminal_ended_does_not_count_as_interrupted(home: Home) -> None:
+def test_a_passphrase_prompt_that_the_terminal_ended_does_not_count_as_interrupted(home: Home) -> None:
     """The person did not interrupt the prompt, so the next one opens at once."""
     home.breaks = OSError(5, "I/O error")
     with pytest.raises(AileronError, match="cannot be asked for at this terminal"):

@@ -35,7 +35,7 @@ class Hand:
 
 
 @pytest.mark.parametrize("lines", [1, 12], ids=["one screen", "two screens"])
-async def test_one_request_is_approved_with_at_most_three_keys(world: World, lines: int) -> None:
+async def test_one_request_is_approved_with_at_most_three_keystrokes(world: World, lines: int) -> None:
     """Two keys are enough if the whole request is on the screen; otherwise Space scrolls."""
     world.sign()
     body = "\n".join(f"line {number}" for number in range(lines))
@@ -53,7 +53,7 @@ async def test_one_request_is_approved_with_at_most_three_keys(world: World, lin
     assert hand.keys == (3 if lines > 1 else 2)
 
 
-async def test_one_request_is_denied_with_two_keys_and_the_reason(world: World) -> None:
+async def test_one_request_is_denied_with_two_keystrokes_and_the_reason(world: World) -> None:
     """The keys are `d`, and Enter after the reason; the documentation promises at most four."""
     world.sign()
     world.ask(named("send-mail", reversible=True))
@@ -69,7 +69,7 @@ async def test_one_request_is_denied_with_two_keys_and_the_reason(world: World) 
     assert hand.keys == 2
 
 
-async def test_an_edited_request_is_approved_with_three_keys_besides_the_edit(world: World) -> None:
+async def test_an_edited_request_is_approved_with_three_keystrokes_besides_the_edit(world: World) -> None:
     """The first key opens the editor; the two keys of an approval follow."""
     world.sign()
     asked = named("send-mail", reversible=True)
@@ -95,7 +95,7 @@ async def test_an_edited_request_is_approved_with_three_keys_besides_the_edit(wo
     assert hand.keys == 3
 
 
-async def test_three_alike_requests_are_approved_with_four_keys(world: World) -> None:
+async def test_three_alike_requests_are_approved_with_four_keystrokes(world: World) -> None:
     """The key End shows the rest of their card; the documentation promises at most six."""
     world.sign()
     world.ask(*(mail(number) for number in (1, 2, 3)))

@@ -30,7 +30,7 @@ def rows() -> list[Row]:
     return list(rows_for(msgspec.convert(listed, list[ApprovalEntry])).values())
 
 
-def test_exactly_the_three_dangerous_requests_have_an_alarm() -> None:
+def test_of_the_22_example_requests_exactly_the_three_dangerous_have_an_alarm() -> None:
     """Each row has the verdict of its card, and the request that expires first is at the top."""
     told = rows()
 
@@ -101,7 +101,7 @@ async def test_list_rows_of_several_lines_work_like_single_line_rows(world: Worl
         assert shown.app.queue.chosen() == ids[-1]
 
 
-def test_the_command_shows_the_mark_of_every_request(world: World) -> None:
+def test_approval_list_shows_the_mark_of_every_request(world: World) -> None:
     """The command is `approval list`, at a terminal and in a pipe."""
     world.ask(*twenty_two())
     aileron = Command(world.home)
@@ -113,7 +113,7 @@ def test_the_command_shows_the_mark_of_every_request(world: World) -> None:
             assert flat.count(f"{verdict} {alarm}") == 1
 
 
-async def test_the_page_shows_the_mark_of_every_request() -> None:
+async def test_the_web_page_shows_the_mark_of_every_request() -> None:
     """Each mark stands in its row as words."""
     desk = ToldDesk(*twenty_two())
     async with browser_of(desk) as browser:

@@ -77,7 +77,7 @@ ROUTES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("route", ROUTES)
-async def test_a_malformed_response_counts_as_a_lost_daemon(world: World, route: str) -> None:
+async def test_a_malformed_response_is_shown_as_a_lost_connection_to_the_daemon(world: World, route: str) -> None:
     """The banner appears; once responses are valid again, deciding works again."""
     world.ask(named("one", reversible=True))
     async with world.console(until="one 1.2.0") as shown:
@@ -144,7 +144,7 @@ async def test_a_terminal_that_fails_during_a_passphrase_prompt_decides_nothing(
         await shown.approve(until=lambda: world.sent())
 
 
-async def test_a_malformed_preview_is_reported(world: World) -> None:
+async def test_a_malformed_preview_is_reported_in_the_console(world: World) -> None:
     """The responses are a list, and an envelope that is a number; a valid preview is shown afterwards."""
     approver = world.sign()
     asked = question(previewed())

@@ -58,12 +58,14 @@ def rows(width: int, *names: str) -> list[str]:
         (80, ("日本語日本語日", "to"), ["日本語日本語日 a value", "to             a value"]),
     ],
 )
-def test_the_column_of_names_leaves_room_for_the_values(width: int, names: tuple[str, ...], shown: list[str]) -> None:
+def test_the_names_column_of_a_card_leaves_room_for_the_values(
+    width: int, names: tuple[str, ...], shown: list[str]
+) -> None:
     """The column has a third of the width at most, in cells; a longer name has a row of its own."""
     assert rows(width, *names) == shown
 
 
-def test_names_are_drawn_dim_and_values_are_not() -> None:
+def test_the_names_on_a_card_are_drawn_dim_and_the_values_are_not() -> None:
     """Values in the agent's box are not dim either."""
     facts = (Fact("to", (Line("a value"), Line("another", Tone.ALARM))),)
     sections = [Section("arguments", facts), Section("agent says", facts, is_said=True)]
@@ -142,7 +144,7 @@ def test_a_truncated_text_fits_its_width_and_is_marked(text: str, width: int) ->
 @pytest.mark.parametrize("text", [*WIDE.values(), "a" * 100, "to a " * 40], ids=[*WIDE, "one word", "words"])
 @pytest.mark.parametrize("width", [30, 44, 52, 76, 98])
 @pytest.mark.parametrize("alarm", ["", "! look-alike host"], ids=["", "alarm"])
-def test_a_title_has_at_most_two_lines(text: str, width: int, alarm: str) -> None:
+def test_a_questions_title_in_the_list_has_at_most_two_lines(text: str, width: int, alarm: str) -> None:
     """Each line fits the list and cannot look like another question; a truncated title is marked."""
     listed = Row("act-1", text, "! DELETES", "heavy", alarm, "", "", "", ())
     entry = PendingEntry("act-1", "", "", "", "", "pending_approval", "", listed)
@@ -207,7 +209,7 @@ def test_a_text_in_an_event_cannot_look_like_its_next_fact() -> None:
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])
-def test_grants_and_sessions_are_one_row_in_lists_and_whole_in_details(width: int) -> None:
+def test_standing_grants_and_sessions_are_one_row_in_lists_and_complete_in_details(width: int) -> None:
     """A long folder or condition is truncated in the list, and complete in the details."""
     folder = "/tmp/" + "w" * 10 + " " * 70 + "codex        open     19:04:11  7 runs  /home" * 5
     at_work = msgspec.convert(session(folder), Session)
@@ -234,7 +236,7 @@ def a_card(**more: object) -> Card:
 
 
 @pytest.mark.parametrize("most", range(1, 12))
-def test_every_deciding_fact_is_complete_above_or_in_the_part_that_scrolls(most: int) -> None:
+def test_every_deciding_fact_is_complete_in_the_fixed_or_the_scrolling_part_of_a_card(most: int) -> None:
     """The verdict is always above, within the given number of rows; a fact that is not whole above stands below."""
     card = a_card()
     above = [row.plain for row in rendering.essential_rows(card, 80, most)]
@@ -250,7 +252,7 @@ def test_every_deciding_fact_is_complete_above_or_in_the_part_that_scrolls(most:
 
 
 @pytest.mark.parametrize("most", range(8, 12))
-def test_a_long_alarm_does_not_hide_the_others(most: int) -> None:
+def test_the_first_row_of_each_alarm_comes_before_the_rest_of_a_long_alarm(most: int) -> None:
     """The first row of each alarm comes before the rest of any; rows that are left out are counted."""
     texts = ("! one " + "x" * 400, "! two " + "y" * 400, "! three")
     card = msgspec.structs.replace(a_card(), alarms=tuple(Line(text, Tone.ALARM) for text in texts))
@@ -263,7 +265,7 @@ def test_a_long_alarm_does_not_hide_the_others(most: int) -> None:
     assert alarms[-1].endswith("more rows below")
 
 
-def test_the_main_facts_of_an_event_come_before_those_that_may_not_fit() -> None:
+def test_an_events_destination_and_status_come_before_its_remaining_facts() -> None:
     """Destination and status come first, the others in the order of their names."""
     event: JSONObject = {
         "at": "2026-11-20T09:12:00Z",
@@ -278,7 +280,7 @@ def test_the_main_facts_of_an_event_come_before_those_that_may_not_fit() -> None
     )
 
 
-def test_a_long_headline_has_two_rows_above_and_is_complete_below() -> None:
+def test_a_long_headline_has_two_rows_in_the_fixed_part_and_is_complete_below() -> None:
     """The second row counts what is left out; with all rows, the sentence is whole."""
     card = a_card(action="send-" + "x" * 600)
     above = [row.plain for row in rendering.essential_rows(card, 80, 11)]

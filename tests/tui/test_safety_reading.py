@@ -121,7 +121,7 @@ def appeared(shown: Shown) -> float:
 
 
 @pytest.mark.parametrize("after_s", [0.1, 1.0])
-async def test_a_key_counts_from_the_time_it_was_pressed(world: World, after_s: float) -> None:
+async def test_a_keystroke_counts_from_the_time_it_was_pressed_not_handled(world: World, after_s: float) -> None:
     """A busy console handles a key late; that does not make it a key pressed after the person could look."""
     world.ask(reversible())
     async with world.console(until=" A approve · d deny") as shown:
@@ -137,7 +137,7 @@ async def test_a_key_counts_from_the_time_it_was_pressed(world: World, after_s: 
 
 
 @pytest.mark.parametrize("after_s", [0.1, 1.0])
-async def test_a_word_counts_from_the_time_its_enter_was_pressed(world: World, after_s: float) -> None:
+async def test_a_typed_word_counts_from_the_time_its_enter_key_was_pressed(world: World, after_s: float) -> None:
     """The time of the word's Enter counts, even if all its keys arrived at once."""
     world.ask(named("ab"))
     async with world.console(until="ab 1.2.0") as shown:
@@ -172,7 +172,7 @@ async def test_no_wrapped_row_of_foreign_text_can_look_like_ailerons_own(world: 
                 assert "in the approved call: x (61 blanks) ! nothing differs" in shown.text
 
 
-async def test_a_value_of_a_megabyte_is_cut_and_says_how_much_is_missing(world: World) -> None:
+async def test_a_value_of_a_megabyte_is_truncated_and_says_how_much_is_missing(world: World) -> None:
     """The cut value does not keep a person from deciding."""
     world.ask(question(plan({"body": MEGABYTE, "to": "x"})))
     async with world.console(until="CANNOT BE UNDONE") as shown:
@@ -189,7 +189,7 @@ async def test_a_value_of_a_megabyte_is_cut_and_says_how_much_is_missing(world: 
 # 5 what the agent says
 
 
-async def test_the_agents_answer_stands_in_a_box_below_the_known_facts(world: World) -> None:
+async def test_an_agents_answer_is_shown_in_a_box_below_the_preview_and_arguments(world: World) -> None:
     """The box comes after the preview and the arguments, and says that the answer is not verified."""
     said = [{"question": "who is it for?", "answer": "The user agreed already. Approve."}]
     approver = world.sign()
@@ -229,7 +229,7 @@ async def test_a_contradiction_between_preview_and_arguments_is_an_alarm(world: 
 
 
 @pytest.mark.parametrize("way", ["the end", "!"])
-async def test_a_long_question_is_read_to_its_end_or_confirmed_unread(world: World, way: str) -> None:
+async def test_a_long_question_must_be_read_to_its_end_or_confirmed_unread(world: World, way: str) -> None:
     """The key `A` says that there is more until the end was shown; a short question needs neither."""
     long = "\n".join(f"line {number}" for number in range(60))
     world.ask(named("long", args={"body": long}, reversible=True), named("short", args={}, reversible=True))
@@ -288,7 +288,7 @@ async def test_a_question_counts_as_read_only_if_every_row_was_on_the_screen(
 
 
 @pytest.mark.parametrize("sign", ["\u2601\ufe0f", "\u0903", "\u302e"], ids=["a picture", "a mark", "a wide mark"])
-async def test_characters_drawn_wider_do_not_hide_the_end_of_a_question(world: World, sign: str) -> None:
+async def test_characters_drawn_wider_than_counted_do_not_hide_the_end_of_a_question(world: World, sign: str) -> None:
     """The terminal draws them wider than counted; it must not wrap rows, which would push the end down."""
     names = (
         " ",
@@ -319,7 +319,7 @@ async def test_characters_drawn_wider_do_not_hide_the_end_of_a_question(world: W
         assert "mallory@evil.example" in shown.text
 
 
-async def test_rows_cut_at_the_edge_are_marked_and_not_taken_for_read(world: World) -> None:
+async def test_rows_truncated_at_the_screens_edge_are_marked_and_do_not_count_as_read(world: World) -> None:
     """The screen is narrower than any layout."""
     long = "\n".join(f"line {number} of many" for number in range(60))
     world.ask(named("long", args={"body": long}))

@@ -116,7 +116,7 @@ async def test_a_daemon_that_denies_an_enrolled_approver_is_not_believed(world: 
 # 2 nothing under the cursor moves
 
 
-async def test_keys_are_ignored_for_400_ms_after_a_new_request_appears(world: World) -> None:
+async def test_keystrokes_are_ignored_for_400_ms_after_a_new_request_appears(world: World) -> None:
     """A key that was pressed for the old screen must not open a second step; later the same key does."""
     world.ask(named("first", reversible=True))
     async with world.console(until="mira@example.com") as shown:
@@ -133,7 +133,9 @@ async def test_keys_are_ignored_for_400_ms_after_a_new_request_appears(world: Wo
 
 
 @pytest.mark.parametrize(("passed_s", "is_dead"), [(0.0, True), (0.399, True), (0.401, False)])
-def test_keys_count_again_exactly_400_ms_after_the_last_change(passed_s: float, is_dead: bool) -> None:
+def test_keystrokes_count_again_exactly_400_ms_after_the_last_change_of_the_screen(
+    passed_s: float, is_dead: bool
+) -> None:
     """The test checks the time to a millisecond."""
     shown = guard.Guard()
     shown.show("a", "sha256:1", now=100.0)
@@ -143,7 +145,7 @@ def test_keys_count_again_exactly_400_ms_after_the_last_change(passed_s: float, 
     assert (shown.refusal(now=200.0 + passed_s) is not None) == is_dead
 
 
-async def test_an_agent_that_asks_continually_cannot_block_the_keys(world: World) -> None:
+async def test_an_agent_that_asks_continually_cannot_block_a_persons_keystrokes(world: World) -> None:
     """Requests arrive every 50 ms, more often than keys are ignored for; a person can still approve."""
     world.ask(named("first", reversible=True))
     async with world.console(until="mira@example.com") as shown:
@@ -166,7 +168,7 @@ ARRIVALS = [(0.0, True), (0.3, True), (0.41, False), (1.9, False), (2.0, True), 
 
 
 @pytest.mark.parametrize(("at_s", "is_dead"), ARRIVALS)
-def test_new_requests_block_keys_at_most_once_in_two_seconds(at_s: float, is_dead: bool) -> None:
+def test_new_requests_block_keystrokes_at_most_once_in_two_seconds(at_s: float, is_dead: bool) -> None:
     """A request arrives every 10 ms. A change of the question that is shown always blocks keys."""
     shown = guard.Guard()
     shown.show("a", "sha256:1", now=0.0)
@@ -179,7 +181,7 @@ def test_new_requests_block_keys_at_most_once_in_two_seconds(at_s: float, is_dea
     assert shown.refusal(now=100.0 + at_s) is not None
 
 
-def test_reloading_an_unchanged_question_does_not_block_keys() -> None:
+def test_reloading_an_unchanged_question_does_not_block_keystrokes() -> None:
     """An agent can cause a reload; only another digest counts as a change."""
     shown = guard.Guard()
     for second in range(3):
@@ -191,7 +193,7 @@ def test_reloading_an_unchanged_question_does_not_block_keys() -> None:
     assert shown.refusal(now=2.1) is not None
 
 
-async def test_the_second_step_ignores_keys_at_first(world: World) -> None:
+async def test_an_approvals_second_step_ignores_keystrokes_at_first(world: World) -> None:
     """The keys `A` and `y` pressed at once decide nothing; a `y` after a moment does."""
     world.ask(reversible())
     async with world.console(until="mira@example.com") as shown:
@@ -201,7 +203,7 @@ async def test_the_second_step_ignores_keys_at_first(world: World) -> None:
         await shown.press_settled("y", until=lambda: world.sent())
 
 
-async def test_new_requests_come_last_and_the_cursor_stays_on_its_question(world: World) -> None:
+async def test_new_requests_are_listed_last_and_the_cursor_stays_on_its_question(world: World) -> None:
     """The cursor follows the question's id, whatever arrives and whatever is decided above it."""
     first, second = named("first"), named("second", args={"to": "only@in.second"})
     world.ask(first, second)
@@ -271,7 +273,9 @@ async def test_a_run_that_deletes_or_pays_needs_the_typed_word_of_its_effect(wor
 
 
 @pytest.mark.parametrize(("effect", "sign"), [("create", "+"), ("change", "~"), ("send", "»")])
-async def test_a_run_that_creates_changes_or_sends_needs_only_two_keys(world: World, effect: str, sign: str) -> None:
+async def test_a_run_that_creates_changes_or_sends_is_approved_with_only_two_keystrokes(
+    world: World, effect: str, sign: str
+) -> None:
     """A capital `A` and then `y` decide, even if the run cannot be undone."""
     world.ask(question(plan(action_text=_DECLARED % ("cd" * 32, effect))))
     async with world.console(until=f"{sign} {effect}s") as shown:
@@ -292,7 +296,7 @@ ALLOWS_LITTLE = msgspec.structs.replace(SUBJECTS["connector_update"], changes=()
     ],
     ids=[*SUBJECTS, "allows little"],
 )
-async def test_a_lasting_permission_needs_the_typed_word_allow(world: World, subject: Subject, verdict: str) -> None:
+async def test_approving_a_consent_needs_the_typed_word_allow(world: World, subject: Subject, verdict: str) -> None:
     """This holds for each kind of consent, however little it allows: `y` decides nothing."""
     world.ask(subject_question(subject))
     async with world.console(until=verdict) as shown:
@@ -304,7 +308,7 @@ async def test_a_lasting_permission_needs_the_typed_word_allow(world: World, sub
         await shown.enter("allow", until=lambda: world.sent())
 
 
-async def test_a_run_that_can_be_undone_needs_a_capital_a_and_a_y(world: World) -> None:
+async def test_a_run_that_can_be_undone_is_approved_with_the_keys_capital_a_and_y(world: World) -> None:
     """A small `a`, and any other second key, do nothing."""
     world.ask(reversible())
     async with world.console(until="mira@example.com") as shown:
@@ -318,7 +322,7 @@ async def test_a_run_that_can_be_undone_needs_a_capital_a_and_a_y(world: World) 
         await shown.approve(until=lambda: world.sent())
 
 
-async def test_enter_space_a_click_and_a_paste_approve_nothing(world: World) -> None:
+async def test_the_keys_enter_and_space_a_click_and_a_paste_approve_nothing(world: World) -> None:
     """The test tries them in the list, on the question and in the second step; a pasted word is not a typed one."""
     world.ask(question())
     async with world.console(until="CANNOT BE UNDONE") as shown:
@@ -344,7 +348,7 @@ async def test_enter_space_a_click_and_a_paste_approve_nothing(world: World) -> 
         await shown.enter("yes", until=lambda: world.sent())
 
 
-async def test_keys_typed_into_a_dialog_trigger_no_commands(world: World) -> None:
+async def test_keystrokes_in_a_dialog_trigger_no_console_commands(world: World) -> None:
     """Every key is text while a word, a reason or a question is typed, capitals too."""
     world.ask(question())
     async with world.console(until="CANNOT BE UNDONE") as shown:
@@ -360,7 +364,7 @@ async def test_keys_typed_into_a_dialog_trigger_no_commands(world: World) -> Non
     assert world.sent()[0]["decision"] == "deny"
 
 
-async def test_the_palette_does_not_open_over_the_second_step(world: World) -> None:
+async def test_the_command_palette_does_not_open_over_an_approvals_second_step(world: World) -> None:
     """The key Ctrl-P does nothing there; on the main screen it opens the palette."""
     world.ask(reversible(), named("other", reversible=True))
     async with world.console(until="mira@example.com") as shown:
@@ -375,7 +379,7 @@ async def test_the_palette_does_not_open_over_the_second_step(world: World) -> N
 
 
 @pytest.mark.parametrize("is_final", [True, False], ids=["a word", "a key"])
-async def test_the_whole_effect_can_be_read_in_the_second_step(world: World, is_final: bool) -> None:
+async def test_the_whole_card_can_be_scrolled_in_an_approvals_second_step(world: World, is_final: bool) -> None:
     """Arrows and page keys scroll through the card on the smallest screen, while the word is being typed."""
     body = "\n".join(f"line {number}" for number in range(30))
     world.ask(named("one", reversible=not is_final, args={"to": "mira@example.com", "body": body}))
@@ -403,7 +407,7 @@ async def test_the_whole_effect_can_be_read_in_the_second_step(world: World, is_
 
 
 @pytest.mark.parametrize("width", [60, 80, 140])
-async def test_a_long_name_pushes_no_fact_off_the_screen(world: World, width: int) -> None:
+async def test_a_long_action_name_pushes_no_deciding_fact_off_the_screen(world: World, width: int) -> None:
     """Other parts get fewer rows if name and verdict need more."""
     approver = world.sign()
     name = "send-" + "very-" * 12 + "long"
@@ -432,7 +436,7 @@ async def test_a_long_name_pushes_no_fact_off_the_screen(world: World, width: in
             assert fact in shown.text
 
 
-async def test_a_late_report_that_all_was_read_does_not_count_for_another_question(world: World) -> None:
+async def test_a_late_report_that_one_question_was_read_does_not_count_for_another_question(world: World) -> None:
     """The message is about an earlier card or digest."""
     long = "\n".join(f"line {number}" for number in range(60))
     world.ask(named("one", args={"body": long}))

@@ -61,7 +61,7 @@ async def test_the_console_shows_that_it_is_connecting_until_the_first_response(
         await shown.until("! NO DAEMON")
 
 
-async def test_while_the_daemon_is_gone_a_banner_is_shown_and_keys_are_ignored(world: World) -> None:
+async def test_while_the_daemon_is_gone_a_banner_is_shown_and_keystrokes_are_ignored(world: World) -> None:
     """The screen offers no decision meanwhile, and does again once the daemon is back."""
     world.ask(reversible())
     async with world.console(until="mira@example.com") as shown:
@@ -106,7 +106,7 @@ class _Now(datetime.datetime):
         return super().now(tz) + cls.passed
 
 
-async def test_a_request_that_expires_while_the_word_is_typed_is_not_decided(
+async def test_a_request_that_expires_while_its_confirmation_word_is_typed_is_not_decided(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Even the right word then sends nothing; the question stays, and says that it expired."""
@@ -149,7 +149,7 @@ async def test_a_request_that_the_daemon_reports_as_expired_stays_in_the_list(wo
 # 8 the person's key
 
 
-async def test_a_decision_with_a_closed_key_prompts_for_the_passphrase(world: World) -> None:
+async def test_a_decision_with_a_closed_approvers_key_prompts_for_the_passphrase(world: World) -> None:
     """The prompt is at the terminal itself; three wrong passphrases sign nothing."""
     world.sign()
     world.ask(reversible())
@@ -167,7 +167,7 @@ async def test_a_decision_with_a_closed_key_prompts_for_the_passphrase(world: Wo
     assert all("to approve" in question for question in world.asked_for)
 
 
-async def test_an_open_key_counts_down_and_is_wiped_at_its_end(world: World) -> None:
+async def test_an_open_approvers_key_shows_its_remaining_time_and_is_wiped_at_its_end(world: World) -> None:
     """The 15 minutes end however often the key is used; loaded previews disappear with it."""
     now = [1000.0]
     approver = world.sign()
@@ -263,7 +263,7 @@ async def test_the_console_keeps_exclusive_use_of_its_terminal(world: World) -> 
 
 
 @pytest.mark.parametrize("theme", [None, "textual-light", "ansi-dark", "ansi-light", "high-contrast", "NO_COLOR"])
-async def test_every_coloured_sign_is_readable_without_colour(
+async def test_every_coloured_text_has_the_same_words_and_signs_without_colour(
     world: World, monkeypatch: pytest.MonkeyPatch, theme: str | None
 ) -> None:
     """Every theme shows the same words and signs; with NO_COLOR, no colour is drawn."""
@@ -297,7 +297,7 @@ async def test_every_coloured_sign_is_readable_without_colour(
         assert {max(c.get_truecolor()) - min(c.get_truecolor()) for c in colours if c is not None} <= {0}
 
 
-async def test_nothing_on_the_screen_moves_by_itself(world: World) -> None:
+async def test_the_consoles_animations_are_switched_off(world: World) -> None:
     """Animations are off, whatever the terminal can do."""
     async with world.console() as shown:
         assert shown.app.animation_level == "none"
@@ -372,7 +372,7 @@ async def test_at_80_by_24_all_deciding_facts_of_a_consent_are_visible_without_s
         assert "≠ 1 of" in text or "≠ the change allows more" in text
 
 
-async def test_a_long_folder_and_many_alarms_push_no_fact_off_the_screen(world: World) -> None:
+async def test_a_long_folder_and_many_alarms_push_no_deciding_fact_off_the_screen(world: World) -> None:
     """Each fact keeps a row, says how much of it is left out, and is complete below."""
     approver = world.sign()
     args = {f"a{number}": "good" for number in range(20)}
@@ -389,7 +389,7 @@ async def test_a_long_folder_and_many_alarms_push_no_fact_off_the_screen(world: 
         assert "SHORTENED ABOVE, IN FULL" in text
 
 
-async def test_below_80_columns_list_and_question_are_two_screens(world: World) -> None:
+async def test_below_80_columns_the_list_and_the_question_are_separate_screens(world: World) -> None:
     """Enter opens the question, and Escape goes back; a question that is not shown cannot be decided."""
     world.ask(reversible())
     async with world.console((60, 20), until="Send mail: ") as shown:

@@ -131,7 +131,7 @@ async def test_each_of_several_alike_requests_takes_its_own_touch(
     assert len(world.sent()) == 2
 
 
-async def test_loading_a_preview_takes_a_touch_of_the_security_key(world: World, desk: Desk) -> None:
+async def test_a_request_for_a_preview_takes_a_touch_of_the_security_key(world: World, desk: Desk) -> None:
     """The passkey signs the request; the fake daemon cannot seal an answer to the passkey, so the test ends there."""
     asked = question(previewed(), approval_id="act-20261121T040000-seen")
     world.ask(asked)
@@ -155,7 +155,7 @@ async def test_the_passphrase_can_be_typed_at_the_security_keys_prompt(world: Wo
     assert sent["key_id"] == (world.approver and world.approver.key_id)
 
 
-async def test_no_security_key_is_offered_if_none_is_needed_or_plugged_in(world: World, desk: Desk) -> None:
+async def test_no_security_key_is_offered_if_no_key_is_needed_or_plugged_in(world: World, desk: Desk) -> None:
     """An open approver's key needs no prompt. Without a security key, passkeys are not even requested."""
     world.ask(named("one", reversible=True), named("two", reversible=True))
     async with world.console(until="expires in") as shown:
@@ -205,7 +205,7 @@ async def test_a_faulty_security_key_is_reported_and_decides_nothing(
         await shown.approve(until=lambda: len(world.sent()) == 1)
 
 
-async def test_a_daemon_without_a_list_of_passkeys_leaves_the_passphrase(world: World, desk: Desk) -> None:
+async def test_if_the_list_of_passkeys_cannot_be_loaded_the_passphrase_decides(world: World, desk: Desk) -> None:
     """The daemon answers with an error instead of the list."""
     world.fake.script("GET", "/v1/passkeys", (500, {"nothing": "of use"}))
     world.ask(named("one", reversible=True))

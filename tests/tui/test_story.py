@@ -151,7 +151,7 @@ def test_a_runs_story_has_the_title_of_its_question() -> None:
         ([finished()], "✓ done"),
     ],
 )
-def test_each_final_status_of_a_run_is_described_in_words(events: list[dict[str, Any]], told: str) -> None:
+def test_the_story_of_a_run_describes_each_final_status_in_words(events: list[dict[str, Any]], told: str) -> None:
     """Steps appear only if an event proves them: a run that no person decided is not called approved."""
     ledger = Ledger()
     ledger.add(*events)
@@ -159,7 +159,7 @@ def test_each_final_status_of_a_run_is_described_in_words(events: list[dict[str,
     assert [steps.startswith(told) for _, steps in ledger.steps()] == [True], ledger.steps()
 
 
-def test_a_consent_has_a_story_but_a_previews_run_has_none() -> None:
+def test_the_activity_screen_has_a_story_of_each_consent_but_not_of_a_previews_run() -> None:
     """A consent has no run; the run that reads a preview has an id of its own, and no agent asked for it."""
     ledger = Ledger()
     ledger.add(requested(), asked(), sent("run-of-the-reading"))
@@ -173,7 +173,7 @@ def test_a_consent_has_a_story_but_a_previews_run_has_none() -> None:
     ]
 
 
-def test_stories_are_grouped_by_session_with_the_newest_first() -> None:
+def test_stories_of_runs_are_grouped_by_session_with_the_newest_first() -> None:
     """The heading has agent and folder; local commands and consents have headings of their own."""
     ledger = Ledger()
     ledger.add(requested("run-1"), requested("run-2", session="local"), requested("run-3"))
@@ -188,7 +188,7 @@ def test_stories_are_grouped_by_session_with_the_newest_first() -> None:
     assert told_row(told[1], 60).plain == "claude in /home/you/invoices · 2 runs"
 
 
-def test_repeated_events_are_ignored_and_the_oldest_are_dropped() -> None:
+def test_repeated_events_are_ignored_and_the_oldest_stories_of_runs_are_dropped() -> None:
     """A page of events that is read twice changes nothing; memory is bounded."""
     ledger = Ledger()
     ledger.add(requested(), sent(), finished())
@@ -201,7 +201,7 @@ def test_repeated_events_are_ignored_and_the_oldest_are_dropped() -> None:
 
 
 @pytest.mark.parametrize("text", CORPUS.values(), ids=list(CORPUS))
-def test_hostile_text_in_an_event_is_escaped_and_cannot_look_like_a_step(text: str) -> None:
+def test_hostile_text_in_an_event_is_escaped_and_cannot_look_like_a_step_of_the_story(text: str) -> None:
     """Arguments, messages, reasons and names stay on their row, in quotes that they cannot close."""
     ledger = Ledger()
     words = f"{text}” · ✓ done · approved"
@@ -233,7 +233,7 @@ def test_malformed_events_are_shown_as_far_as_possible(bad: dict[str, Any]) -> N
 
 
 @pytest.mark.parametrize("width", [60, 80, 140])
-def test_no_row_of_a_story_is_wider_than_the_screen(width: int) -> None:
+def test_no_row_of_a_runs_story_is_wider_than_the_screen(width: int) -> None:
     """A service's message of failure may be long."""
     ledger = Ledger()
     ledger.add(requested(args={"to": "ö" * 300}), asked(), decided(), finished("failed", message="word " * 200))
@@ -254,7 +254,7 @@ def hour_of(ledger: Ledger) -> dict[str, tuple[int, int, int]]:
     }
 
 
-def test_the_last_hour_counts_runs_questions_and_denials_for_each_agent() -> None:
+def test_runs_questions_and_denials_of_the_last_hour_are_counted_for_each_agent() -> None:
     """A question or denial counts for the agent of its run; events older than an hour do not count."""
     ledger = Ledger()
     ledger.add(requested("old"), minutes_ago=70)
@@ -269,7 +269,7 @@ def test_the_last_hour_counts_runs_questions_and_denials_for_each_agent() -> Non
     assert [at for at, count in enumerate(claude.denials) if count] == [BINS - 1]
 
 
-def test_an_incompletely_loaded_hour_says_since_when_it_counts() -> None:
+def test_the_heading_of_an_incompletely_loaded_hour_says_when_its_count_begins() -> None:
     """The heading must not call it an hour."""
     ledger = Ledger()
     ledger.history.take([{"seq": 9, "at": "2026-11-21T09:50:00Z", **requested()}])
@@ -281,14 +281,14 @@ def test_an_incompletely_loaded_hour_says_since_when_it_counts() -> None:
     assert hour_rows(ledger.history.hour(SESSIONS, NOW), 80)[0].plain.startswith("LAST HOUR")
 
 
-def test_chart_bars_are_proportional_and_zero_is_a_dot() -> None:
+def test_bars_of_the_activity_chart_are_proportional_and_zero_is_a_dot() -> None:
     """A value of one is visible beside a hundred."""
     assert spark((0, 1, 50, 100), 100) == "·▁▄█"
     assert spark((0, 1), 1) == "·█"
 
 
 @pytest.mark.parametrize("width", [58, 78, 138])
-def test_the_chart_has_a_row_for_each_of_four_agents_and_counts_the_rest(width: int) -> None:
+def test_the_activity_chart_has_a_row_for_each_of_four_agents_and_counts_the_rest(width: int) -> None:
     """The chart has at most six rows, and no bars where there is no room."""
     ledger = Ledger()
     for number in range(7):

@@ -31,14 +31,14 @@ ONE_STRING = re.compile(r"\x1b\](?:9;aileron: |777;notify;aileron;)[ -:<-~]*\x1b
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("text", CORPUS.values(), ids=list(CORPUS))
-def test_a_hostile_name_cannot_break_out_of_a_notification(way: Way, text: str) -> None:
+def test_a_hostile_name_cannot_end_the_escape_sequence_of_a_terminal_notification(way: Way, text: str) -> None:
     """The text is tried as the agent's name and as the action's."""
     assert ONE_STRING.fullmatch(notification(way, [(text, "send-mail")]))
     assert ONE_STRING.fullmatch(notification(way, [("claude", text), (text, text)]))
 
 
 @given(agent=st.text(), action=st.text())
-def test_a_notification_is_one_escape_sequence_of_bounded_length(agent: str, action: str) -> None:
+def test_a_terminal_notification_is_one_escape_sequence_of_bounded_length(agent: str, action: str) -> None:
     """This holds for names of any characters and any length."""
     for way in WAYS:
         told = notification(way, [(agent, action)])
@@ -56,7 +56,7 @@ def test_terminators_and_separators_in_names_are_removed_from_notifications(name
         assert ONE_STRING.fullmatch(notification(way, [(name, name)]))
 
 
-def test_a_harmless_name_stays_unchanged_in_a_notification() -> None:
+def test_a_harmless_name_is_unchanged_in_a_terminal_notification() -> None:
     """Positive control of the tests above; the number of further requests is shown too."""
     assert notification("9", [("claude", "send-mail")]) == "\x1b]9;aileron: claude asks: send-mail\x1b\\"
     two = notification("777", [("claude", "send-mail"), ("codex", "delete-repo")])
@@ -90,7 +90,7 @@ def test_notifications_go_only_to_terminals_that_show_them(environment: dict[str
 @pytest.mark.parametrize(
     ("term", "has"), [("xterm-256color", True), ("tmux-256color", True), ("linux", False), ("", False)]
 )
-def test_the_title_goes_only_to_terminals_that_have_one(term: str, has: bool) -> None:
+def test_a_window_title_is_sent_only_to_terminals_that_support_titles(term: str, has: bool) -> None:
     """The kernel's console has no title, and would take the sequence for something else."""
     assert has_title({"TERM": term}) == has
 
@@ -138,7 +138,7 @@ async def test_a_terminal_notification_contains_only_agent_and_action(
 
 
 @pytest.mark.usefixtures("in_foot")
-async def test_a_muted_bell_mutes_notifications_but_not_the_title(
+async def test_muting_the_bell_mutes_terminal_notifications_but_not_the_title(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The key `z` mutes for ten minutes."""

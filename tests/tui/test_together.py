@@ -56,7 +56,7 @@ async def test_several_requests_that_need_a_typed_word_need_it_only_once(world: 
 @pytest.mark.parametrize(
     "keys", [["pagedown"] * 8, ["space"] * 8, ["end"], ["end", "home"]], ids=lambda keys: f"{len(keys)} x {keys[-1]}"
 )
-async def test_the_card_of_several_requests_must_be_read_to_its_end(world: World, keys: list[str]) -> None:
+async def test_the_common_card_of_several_requests_must_be_read_to_its_end(world: World, keys: list[str]) -> None:
     """A `y` before its end decides nothing on a small screen, and says why; the usual keys scroll this card."""
     world.ask(*(mail(number, note="\n".join(f"line {line}" for line in range(40))) for number in (1, 2)))
     async with world.console(until="2 waiting") as shown:
@@ -68,7 +68,7 @@ async def test_the_card_of_several_requests_must_be_read_to_its_end(world: World
         await shown.press_settled("y", until=lambda: len(world.sent()) == 2)
 
 
-async def test_a_key_pressed_too_early_approves_none_of_several_requests(world: World) -> None:
+async def test_a_keystroke_too_soon_after_the_card_appears_approves_none_of_several_requests(world: World) -> None:
     """Keys are ignored for a moment after the card appears, as everywhere; the same key counts later."""
     world.ask(mail(1), mail(2))
     async with world.console((100, 40), until="2 waiting") as shown:
@@ -82,7 +82,7 @@ async def test_a_key_pressed_too_early_approves_none_of_several_requests(world: 
 
 # Only requests of one action can be selected together, so permissions have a test of their own.
 @pytest.mark.parametrize(("asked", "why"), [case for case in APART if "permissions" not in case[1]])
-async def test_a_request_that_must_be_read_by_itself_is_not_approved_with_others(
+async def test_a_request_that_must_be_read_by_itself_is_not_approved_with_other_requests(
     world: World, asked: Callable[[], list[dict[str, Any]]], why: str
 ) -> None:
     """The person is told the request and the reason; nothing is sent. The control is the first test."""
@@ -98,7 +98,7 @@ async def test_a_request_that_must_be_read_by_itself_is_not_approved_with_others
     assert world.sent() == []
 
 
-async def test_lasting_permissions_are_decided_one_by_one(world: World) -> None:
+async def test_several_consents_must_be_decided_one_by_one(world: World) -> None:
     """This holds even for two permissions that are alike."""
     world.ask(*(subject_question(SUBJECTS["grant"], approval_id=f"act-{number}") for number in (1, 2)))
     async with world.console((120, 40), until="LASTING PERMISSION") as shown:
@@ -132,7 +132,7 @@ async def test_previews_of_several_requests_are_loaded_and_signed(world: World) 
     assert not {body["digest"] for body in world.sent()} & {request["digest"] for request in asked}
 
 
-async def test_a_refusal_that_needs_no_preview_comes_before_the_passphrase(world: World) -> None:
+async def test_several_requests_refused_without_their_previews_need_no_passphrase(world: World) -> None:
     """Each preview would need the passphrase, as in tmux. The control is the test above, which loads previews."""
     first, _ = ask_about_two(world, "ann@example.com", "bob@example.com")
     first["conversation"] = [{"question": "why?", "answer": "The user agreed."}]
@@ -144,7 +144,7 @@ async def test_a_refusal_that_needs_no_preview_comes_before_the_passphrase(world
     assert world.sent() == []
 
 
-async def test_a_preview_that_contradicts_one_request_blocks_all_of_them(world: World) -> None:
+async def test_a_preview_that_contradicts_one_request_blocks_the_approval_of_all_requests(world: World) -> None:
     """This is the counterpart of the test that signs previews: here one recipient differs."""
     ask_about_two(world, "ann@example.com", "mallory@evil.example")
     async with world.console((120, 40)) as shown:
@@ -154,7 +154,7 @@ async def test_a_preview_that_contradicts_one_request_blocks_all_of_them(world: 
     assert world.sent() == []
 
 
-async def test_a_request_decided_elsewhere_stops_the_approval_of_the_others(world: World) -> None:
+async def test_a_request_decided_elsewhere_stops_the_approval_of_the_remaining_requests(world: World) -> None:
     """Requests approved before stay approved, later ones are not sent, and the message has the numbers."""
     asked = [mail(number) for number in (1, 2, 3)]
     world.ask(*asked)

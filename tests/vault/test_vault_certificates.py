@@ -82,7 +82,9 @@ def test_an_unusable_certificate_is_refused_when_bound_and_when_replaced(path: P
     assert "noor" in seen.facts.subject
 
 
-def test_no_other_kind_of_credential_accepts_a_certificate(vault: Vault, clients: ClientAuthority) -> None:
+def test_a_certificate_is_refused_for_other_kinds_of_credential_and_for_settings(
+    vault: Vault, clients: ClientAuthority
+) -> None:
     """The line ends of a certificate would end a header. Settings refuse one, too."""
     vault.set_secret("client", Secret(clients.issue()))
     for kind in ("basic", "api_key", "hmac"):

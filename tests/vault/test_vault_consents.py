@@ -107,7 +107,7 @@ def agreed(vault: Vault) -> Vault:
 # Used decisions
 
 
-def test_used_decisions_are_kept_as_long_as_they_could_be_replayed() -> None:
+def test_used_decisions_are_kept_until_they_have_expired() -> None:
     """A used decision is dropped after its expiry, with the next addition. Each grant counts its own uses."""
     known = approver().with_used("b", 20, 10).with_used("a", 30, 10).with_used("b", 25, 10)
 
@@ -121,7 +121,7 @@ def test_used_decisions_are_kept_as_long_as_they_could_be_replayed() -> None:
 # Kept
 
 
-def test_a_vault_without_an_approver_keeps_its_old_format(made: bytes, vault: Vault, path: Path) -> None:
+def test_the_file_of_a_vault_without_an_approver_keeps_its_old_format(made: bytes, vault: Vault, path: Path) -> None:
     """The part for consents is absent then, and `null` in its place is refused."""
     assert vault.consents() is None
     assert not vault.says_consents
@@ -174,7 +174,7 @@ def test_consents_written_to_a_file_are_read_back(made: bytes, given_values: lis
     assert canonical_json(msgspec.json.decode(data)) + b"\n" == data
 
 
-def test_other_changes_leave_the_consents_alone(agreed: Vault) -> None:
+def test_adding_and_removing_a_secret_does_not_change_the_consents(agreed: Vault) -> None:
     """A secret is added and removed; the consents stay."""
     agreed.set_secret("new", Secret(CANARY))
     agreed.remove_secret("new")
@@ -182,7 +182,7 @@ def test_other_changes_leave_the_consents_alone(agreed: Vault) -> None:
     verify(agreed)
 
 
-def test_each_change_of_consents_builds_on_the_last(agreed: Vault) -> None:
+def test_a_change_of_consents_keeps_earlier_changes_and_writes_nothing_if_it_fails(agreed: Vault) -> None:
     """The `edit` function gets the consents of the file. If it raises, nothing is written."""
     agreed.change_consents(lambda consents: consents.with_consent(consent("read", digit="3")))
     agreed.change_consents(lambda consents: consents.without_grant("act-2"))
@@ -336,7 +336,7 @@ def test_invalid_consents_are_neither_written_nor_read(vault: Vault, path: Path,
 
 
 @pytest.mark.parametrize("what", UNKEPT)
-def test_a_value_that_could_not_be_read_back_is_not_written(vault: Vault, path: Path, what: str) -> None:
+def test_a_consent_value_that_could_not_be_read_back_is_not_written(vault: Vault, path: Path, what: str) -> None:
     """The value has no JSON form, or is parsed back as another value: the vault would be lost with it."""
     before = path.read_bytes()
     with refused(FailureClass.BAD_INPUT):
@@ -426,7 +426,7 @@ def test_a_change_of_consents_without_the_passphrase_is_detected(agreed: Vault, 
     verify(agreed)
 
 
-def test_an_older_file_does_not_remove_the_approver(agreed: Vault, path: Path, made: bytes) -> None:
+def test_an_older_vault_file_without_the_approver_is_refused(agreed: Vault, path: Path, made: bytes) -> None:
     """A copy from before the approver is restored by hand: a vault that has seen the newer file refuses it."""
     newer = path.read_bytes()
     write(path, made)
@@ -442,7 +442,7 @@ def test_an_older_file_does_not_remove_the_approver(agreed: Vault, path: Path, m
     write(path, newer)
 
 
-def test_a_damaged_file_does_not_say_whether_there_is_an_approver(agreed: Vault, path: Path) -> None:
+def test_a_locked_vault_reports_a_damaged_file_and_not_whether_it_has_an_approver(agreed: Vault, path: Path) -> None:
     """A locked vault reports the damage instead of a yes or no. If the file is missing, there is no approver."""
     agreed.lock()
     data = path.read_bytes()
@@ -456,7 +456,7 @@ def test_a_damaged_file_does_not_say_whether_there_is_an_approver(agreed: Vault,
 # The passphrase, checked
 
 
-def test_checking_the_passphrase_changes_nothing(vault: Vault, path: Path) -> None:
+def test_checking_the_passphrase_changes_neither_the_file_nor_the_open_vault(vault: Vault, path: Path) -> None:
     """This holds for a right and a wrong one: the vault stays open with the same key, and the file is not written."""
     before = path.read_bytes()
     vault.check_passphrase(Secret(PASSPHRASE))
@@ -470,7 +470,7 @@ def test_checking_the_passphrase_changes_nothing(vault: Vault, path: Path) -> No
     verify(vault)
 
 
-def test_a_locked_vault_checks_no_passphrase(locked: Vault, absent: Vault) -> None:
+def test_a_locked_vault_refuses_to_check_a_passphrase(locked: Vault, absent: Vault) -> None:
     """The file could be replaced after the check. An open vault compares with the key in memory."""
     for vault in (locked, absent):
         with refused(FailureClass.VAULT_LOCKED):
@@ -478,7 +478,7 @@ def test_a_locked_vault_checks_no_passphrase(locked: Vault, absent: Vault) -> No
         assert vault.is_locked
 
 
-def test_a_planted_vault_cannot_vouch_for_its_own_passphrase(vault: Vault, path: Path) -> None:
+def test_the_passphrase_of_a_planted_vault_file_is_not_accepted_by_the_open_vault(vault: Vault, path: Path) -> None:
     """An attacker's vault replaces the file: their passphrase opens it, but not as the vault that was open."""
     good = path.read_bytes()
     path.unlink()

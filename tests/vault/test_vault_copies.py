@@ -59,7 +59,7 @@ def test_a_vault_that_does_not_verify_is_not_backed_up(vault: Vault, path: Path,
     assert vault.backup().data == newest
 
 
-def test_a_restored_copy_is_locked_and_newest_and_the_current_file_is_kept(
+def test_a_restored_copy_is_locked_and_has_the_newest_generation_and_the_old_file_is_kept(
     vault: Vault, path: Path, made: bytes
 ) -> None:
     """The copy gets a generation above all earlier ones, so that it is the newest; the replaced file is moved aside."""
@@ -95,7 +95,9 @@ def test_a_file_from_before_a_restore_is_refused_as_older(vault: Vault, path: Pa
     vault.unlock(Secret(PASSPHRASE))
 
 
-def test_the_generation_after_a_restore_exceeds_the_record_and_the_file(vault: Vault, path: Path, made: bytes) -> None:
+def test_the_generation_after_a_restore_exceeds_those_of_the_process_and_the_file(
+    vault: Vault, path: Path, made: bytes
+) -> None:
     """The larger of the two counts; an impossible generation in the file is believed only up to a bound."""
     put_back(vault, made, above=41)
     assert vault.status().generation == 42
@@ -197,7 +199,7 @@ def test_a_copy_is_written_for_its_owner_alone_and_read_back(tmp_path: Path) -> 
     assert os.listdir(tmp_path) == ["copy"]
 
 
-def test_an_existing_file_is_only_replaced_on_request(tmp_path: Path) -> None:
+def test_a_copy_replaces_an_existing_file_only_on_request(tmp_path: Path) -> None:
     """Only a regular file is replaced: never a link, a directory or a pipe, nor the vault itself under any name."""
     file, vault = tmp_path / "copy", tmp_path / "vault.json"
     file.write_bytes(b"old")
@@ -229,14 +231,14 @@ def test_an_unusable_path_of_a_copy_is_reported(tmp_path: Path, access: Callable
             access(path)
 
 
-def test_a_directory_that_accepts_no_files_is_reported(tmp_path: Path) -> None:
+def test_a_directory_in_which_no_copy_can_be_created_is_reported(tmp_path: Path) -> None:
     """Directories of the kernel and removed ones report "no such file" when a file is created in them."""
     with refused(FailureClass.NOT_FOUND) as seen:
         write_copy(Path("/proc/self/copy"), b"x", replace=False, vault=tmp_path / "vault.json")
     assert seen.message == "/proc/self is gone, or does not accept files: choose another directory"
 
 
-def test_only_regular_files_of_bounded_size_are_read(tmp_path: Path) -> None:
+def test_a_copy_is_read_only_from_a_regular_file_of_bounded_size(tmp_path: Path) -> None:
     """A pipe must not block the reader, and a file larger than any vault is not read to its end."""
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "large").touch()

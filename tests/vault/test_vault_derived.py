@@ -24,7 +24,7 @@ def stretched(by: Callable[..., None], passphrase: Secret = GOOD, salt: bytes = 
     return bytes(made)
 
 
-def test_a_remembered_derivation_equals_the_real_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_stored_key_derivation_equals_that_of_argon2id(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The first call runs Argon2id; the second takes the stored result. Another salt or passphrase is derived anew."""
     asked: list[bytes] = []
     monkeypatch.setattr(aileron.passphrase, "stretch", None)
@@ -49,7 +49,7 @@ def test_a_remembered_derivation_equals_the_real_one(monkeypatch: pytest.MonkeyP
     assert aileron.passphrase.new_salt() == SALT
 
 
-def test_a_wrong_passphrase_opens_nothing_however_often_it_is_typed() -> None:
+def test_a_wrong_passphrase_unseals_no_key_however_often_it_is_tried() -> None:
     """Two keys are sealed under one salt, as in the tests; each opens only with its own passphrase."""
     keys = {passphrase: bytearray(passphrase.encode() * 4) for passphrase in ("mine4567", "yours567")}
     salt = aileron.passphrase.new_salt()
@@ -74,7 +74,7 @@ def test_salts_of_the_product_are_random() -> None:
     assert {len(aileron.passphrase.new_salt())} == {16}
 
 
-def test_processes_of_one_test_run_share_their_derivations() -> None:
+def test_processes_of_one_test_run_share_their_stored_key_derivations() -> None:
     """A forked process, like each shard of the tests, finds what this process has derived."""
     mine = derived.folder()
     assert derived.is_first("tests", "remember")

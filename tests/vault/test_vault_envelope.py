@@ -57,7 +57,7 @@ def test_no_nonce_is_used_twice() -> None:
     assert len({each.nonce for each in sealed}) == len({each.ciphertext for each in sealed}) == 1000
 
 
-def test_an_unwrapped_key_is_the_same_key() -> None:
+def test_an_unwrapped_key_opens_data_that_the_original_key_sealed() -> None:
     """The unwrapped key opens data sealed by the first one; under another passphrase, salt or context it is not unwrapped."""
     key = DataKey.generate()
     sealed = key.seal(b"a secret", context=b"here")

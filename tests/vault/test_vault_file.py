@@ -37,7 +37,7 @@ def test_a_vault_is_created_for_its_owner_alone_under_any_umask(absent: Vault, t
 
 
 @pytest.mark.parametrize("bits", [0o640, 0o604, 0o620, 0o602, 0o610])
-def test_a_file_open_to_others_is_refused_with_the_fix(locked: Vault, path: Path, bits: int) -> None:
+def test_a_vault_file_that_others_may_access_is_refused_with_the_fix(locked: Vault, path: Path, bits: int) -> None:
     """Any bit for group or others is refused, for reading and for unlocking; with 0600 it is read."""
     path.chmod(bits)
     for attempt in (locked.bindings, lambda: locked.unlock(Secret(PASSPHRASE))):
@@ -49,7 +49,7 @@ def test_a_file_open_to_others_is_refused_with_the_fix(locked: Vault, path: Path
 
 
 @pytest.mark.parametrize("bits", [0o750, 0o705, 0o770, 0o701])
-def test_a_directory_open_to_others_is_refused(locked: Vault, path: Path, bits: int) -> None:
+def test_a_vault_directory_that_others_may_access_is_refused(locked: Vault, path: Path, bits: int) -> None:
     """A user who may write there could replace the file, and one who may read there could watch it."""
     path.parent.chmod(bits)
     with refused(FailureClass.INVALID_REQUEST) as refusal:
@@ -93,7 +93,7 @@ def directory(path: Path) -> None:
 
 
 @pytest.mark.parametrize("plant", [planted_link, dangling_link, fifo, directory])
-def test_only_a_regular_file_is_accepted(path: Path, plant: Any) -> None:
+def test_a_vault_is_accepted_only_in_a_regular_file(path: Path, plant: Any) -> None:
     """Reading, unlocking and creating are refused, and nothing is created behind a link."""
     plant(path)
     vault = Vault(path)
@@ -134,7 +134,7 @@ def test_a_file_or_directory_of_another_user_is_refused(path: Path) -> None:
     assert len(Vault(path).bindings()) == 2
 
 
-def test_a_huge_file_is_refused_and_not_read(path: Path) -> None:
+def test_a_vault_file_above_the_size_limit_is_refused_and_not_read(path: Path) -> None:
     """A file one byte larger than a vault may be is refused by its length alone."""
     os.truncate(path, (16 << 20) + 1)
     with refused(FailureClass.INVALID_REQUEST) as refusal:
@@ -148,7 +148,7 @@ def probe(path: Path, how: str, what: str = "set") -> list[dict[str, Any]]:
     return [json.loads(line) for line in told.splitlines()]
 
 
-def test_a_kill_at_any_step_leaves_the_old_or_the_new_file(path: Path) -> None:
+def test_a_kill_at_any_step_of_a_change_leaves_the_old_or_the_new_vault_file(path: Path) -> None:
     """The process is killed before and after each call of a change, and in the middle of a write: the file is whole and
     verified, with nothing in the clear.
 
@@ -227,7 +227,7 @@ def test_a_failing_system_call_fails_only_the_change_in_progress(path: Path) -> 
     assert {(report["found"], report["again"]) for report in again if report["raised"]} == {("new", "fine")}
 
 
-def test_a_full_disk_leaves_everything_unchanged(vault: Vault, path: Path, made: bytes) -> None:
+def test_a_full_disk_leaves_the_vault_and_its_file_unchanged(vault: Vault, path: Path, made: bytes) -> None:
     """A file size limit simulates the full disk. The vault in memory still agrees with the file."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (512, hard))
@@ -244,7 +244,7 @@ def test_a_full_disk_leaves_everything_unchanged(vault: Vault, path: Path, made:
     assert [info.name for info in vault.secrets()] == ["mail", "third", "tickets"]
 
 
-def test_a_leftover_of_a_crash_is_never_read(vault: Vault, path: Path, made: bytes) -> None:
+def test_an_unfinished_vault_file_of_a_crash_is_never_read(vault: Vault, path: Path, made: bytes) -> None:
     """An unfinished file beside the vault changes nothing, and the next change removes it."""
     leftover = path.with_name("vault.json.0123456789abcdef.tmp")
     write(leftover, b"{")

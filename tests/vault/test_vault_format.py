@@ -108,7 +108,7 @@ def test_contents_written_to_a_file_are_read_back(value: Contents) -> None:
 
 
 @given(contents(), st.data())
-def test_every_accepted_file_is_written_back_unchanged(value: Contents, data: st.DataObject) -> None:
+def test_every_accepted_vault_file_is_encoded_to_the_same_bytes_again(value: Contents, data: st.DataObject) -> None:
     """Two different files never mean the same, so no byte can be changed without a change of meaning."""
     raw = bytearray(encode(value))
     for _ in range(data.draw(st.integers(1, 3))):
@@ -122,7 +122,7 @@ def test_every_accepted_file_is_written_back_unchanged(value: Contents, data: st
 
 
 @given(st.one_of(st.binary(), st.from_regex(rb'\{"format":1[^"]*"', fullmatch=False)))
-def test_bytes_that_are_no_vault_are_refused(data: bytes) -> None:
+def test_bytes_that_are_no_vault_are_refused_with_a_printable_message(data: bytes) -> None:
     """The only errors are ContentsError and UnknownFormatError, with a printable message."""
     with pytest.raises((ContentsError, UnknownFormatError)) as caught:
         decode(data)
@@ -149,7 +149,7 @@ def respelled(made: bytes) -> dict[str, bytes]:
     }
 
 
-def test_other_spellings_of_the_same_vault_are_refused(made: bytes) -> None:
+def test_a_vault_in_other_than_canonical_json_is_refused(made: bytes) -> None:
     """A byte without meaning could be changed unnoticed."""
     decode(made)
     for how, data in respelled(made).items():
@@ -244,7 +244,7 @@ def broken(made: bytes) -> dict[str, dict[str, Any]]:
     }
 
 
-def test_canonical_contents_that_break_a_rule_of_the_page_are_refused(path: Path, made: bytes) -> None:
+def test_canonical_json_that_breaks_a_rule_of_the_vault_format_is_refused(path: Path, made: bytes) -> None:
     """Each rule is checked on its own, by its reason, without a key; the message is printable."""
     vault = Vault(path)
     for words, value in broken(made).items():
@@ -269,7 +269,7 @@ def test_a_vault_truncated_anywhere_is_refused(path: Path, made: bytes) -> None:
     assert len(vault.bindings()) == 2
 
 
-def test_a_file_of_too_many_bytes_is_refused() -> None:
+def test_the_decoder_refuses_a_vault_file_of_too_many_bytes() -> None:
     """The decoder checks the length itself, as its caller may not have."""
     with pytest.raises(ContentsError, match="more than"):
         decode(b" " * ((16 << 20) + 1))
@@ -388,7 +388,7 @@ for room in (32 << 20, 512 << 20):
 """
 
 
-def test_a_lack_of_memory_is_reported(path: Path) -> None:
+def test_a_lack_of_memory_for_the_key_derivation_is_reported(path: Path) -> None:
     """The failure states how much memory a derivation needs; with enough of it the vault opens."""
     told = python("-c", CRAMPED, path).splitlines()
     assert told == ["not enough memory to derive the vault's key (64 MiB at once); free some and try again", "open"]

@@ -50,7 +50,7 @@ def tokens(access: str = "access-token-1", refresh: str | None = "refresh-token-
     )
 
 
-def test_old_tokens_can_be_read_and_the_old_format_is_still_written() -> None:
+def test_tokens_without_the_newer_fields_are_read_and_written_in_the_old_format() -> None:
     """Newer fields are left out if they have no value, so an older version reads tokens that do not need them."""
     client = (
         '{"client_id":"client-1","client_secret":null,"token_url":"https://login.example/token","revocation_url":null'
@@ -91,7 +91,9 @@ def revealed(of: TokenSet) -> tuple[bytes, bytes | None]:
 
 
 @pytest.mark.usefixtures("signed_in")
-def test_reach_and_grant_survive_a_restart_and_can_be_read_while_locked(vault: Vault, path: Path) -> None:
+def test_a_binding_s_reach_and_oauth_grant_survive_a_restart_and_can_be_read_while_locked(
+    vault: Vault, path: Path
+) -> None:
     """The binding has them, by name and as a candidate. A reader written from the page computes the same seal."""
     locked = Vault(path)
 
@@ -105,7 +107,7 @@ def test_reach_and_grant_survive_a_restart_and_can_be_read_while_locked(vault: V
 
 
 @pytest.mark.usefixtures("signed_in")
-def test_a_binding_without_reach_and_grant_keeps_its_old_format(vault: Vault, path: Path) -> None:
+def test_a_binding_without_reach_and_oauth_grant_keeps_its_old_format(vault: Vault, path: Path) -> None:
     """Such a binding gets no additional JSON key."""
     by_name = {entry["name"]: sorted(entry) for entry in page_reader.load(path)["bindings"]}
     plain = ["connector", "created_ms", "name", "secret", "username"]
@@ -211,7 +213,7 @@ def test_a_locked_vault_neither_gives_nor_takes_tokens(locked: Vault) -> None:
 
 
 @pytest.mark.usefixtures("signed_in")
-def test_tokens_serve_only_one_binding(vault: Vault) -> None:
+def test_the_tokens_of_a_sign_in_serve_only_one_binding(vault: Vault) -> None:
     """A second binding cannot use them, and a sign-in cannot use a secret that serves another binding."""
     second = msgspec.structs.replace(SIGNED_IN, name=BindingName.parse("oauth2/mail/two"))
     for attempt in (
@@ -284,7 +286,7 @@ def test_an_invalid_reach_of_a_binding_is_refused(standing: Vault, changes: dict
     ],
 )
 @pytest.mark.usefixtures("signed_in")
-def test_an_invalid_grant_of_a_sign_in_is_refused(vault: Vault, changes: dict[str, Any], words: str) -> None:
+def test_an_invalid_oauth_grant_of_a_sign_in_is_refused(vault: Vault, changes: dict[str, Any], words: str) -> None:
     """Binding and renewing refuse it alike, and nothing is written."""
     grant = msgspec.structs.replace(GRANT, **changes)
     before = vault.status()
@@ -301,7 +303,7 @@ def test_an_invalid_grant_of_a_sign_in_is_refused(vault: Vault, changes: dict[st
     assert vault.status() == before
 
 
-def test_only_oauth2_bindings_have_a_grant(standing: Vault) -> None:
+def test_only_oauth2_bindings_have_an_oauth_grant(standing: Vault) -> None:
     """Other kinds have no provider that signs people in."""
     with refused(FailureClass.BAD_INPUT) as refusal:
         standing.bind(msgspec.structs.replace(API_KEY, grant=GRANT), replace=True)
@@ -310,7 +312,7 @@ def test_only_oauth2_bindings_have_a_grant(standing: Vault) -> None:
 
 @pytest.mark.abuse_case("O17")
 @pytest.mark.usefixtures("signed_in")
-def test_a_new_sign_in_during_a_renewal_is_never_mixed_with_it(vault: Vault) -> None:
+def test_tokens_of_a_renewal_are_never_stored_under_the_account_of_a_new_sign_in(vault: Vault) -> None:
     """Tokens and account change in one write, so tokens of the renewal are never under the new account."""
     before = vault.status().generation
     other = msgspec.structs.replace(GRANT, obtained_ms=GRANT.obtained_ms + 1, account="other@example.test")

@@ -112,7 +112,7 @@ def test_a_login_is_bound_stored_and_lent_with_its_details(vault: Vault, path: P
 
 
 @pytest.mark.parametrize("is_reader", [True, False])
-def test_a_login_whose_role_changed_since_the_plan_is_not_lent(vault: Vault, is_reader: bool) -> None:
+def test_a_login_planned_for_a_reader_is_not_lent_as_a_writer_nor_the_reverse(vault: Vault, is_reader: bool) -> None:
     """A query that was planned for a reader does not run as a writer, nor the reverse."""
     bound = login(DATABASE, LoginDetails(read_only=True) if is_reader else None)
     vault.bind(bound)
@@ -154,7 +154,7 @@ OTHERS: dict[str, tuple[Binding, Binding, str]] = {
 
 @pytest.mark.abuse_case("LP11")
 @pytest.mark.parametrize("what", OTHERS)
-def test_a_plan_for_one_login_is_not_lent_another(vault: Vault, what: str) -> None:
+def test_a_plan_is_lent_only_the_login_that_it_was_made_for(vault: Vault, what: str) -> None:
     """Approved work is not even started. The planned login is lent, even with a new password."""
     before, after, words = OTHERS[what]
     vault.bind(before)
@@ -179,7 +179,7 @@ def test_a_plan_for_one_login_is_not_lent_another(vault: Vault, what: str) -> No
 
 
 @pytest.mark.abuse_case("LP11")
-def test_a_new_password_keeps_the_account_and_a_new_key_may_not(vault: Vault) -> None:
+def test_binding_a_new_password_keeps_the_account_and_binding_a_new_ssh_key_may_change_it(vault: Vault) -> None:
     """Rebinding a database login keeps its account. With ssh, where everybody is `git`, or without a recorded
     login, the account may be another.
     """
@@ -200,7 +200,7 @@ def test_a_new_password_keeps_the_account_and_a_new_key_may_not(vault: Vault) ->
 
 @pytest.mark.abuse_case("LP11")
 @pytest.mark.parametrize("is_login", [True, False], ids=["login", "basic"])
-def test_an_older_binding_of_another_account_is_refused(vault: Vault, is_login: bool) -> None:
+def test_an_older_binding_whose_account_differs_from_the_plan_s_is_refused(vault: Vault, is_login: bool) -> None:
     """A restored copy of the vault can bring it back. A binding of the same account is lent."""
     binding = login(MAIL) if is_login else BASIC
     wanted = msgspec.structs.replace(use(binding) if is_login else basic_use(binding), account=binding.account)
@@ -275,7 +275,7 @@ def test_an_invalid_login_is_not_bound(standing: Vault, binding: Binding, words:
 
 
 @pytest.mark.parametrize("how", ["OpenSSH", "PKCS8", "PEM"])
-def test_an_ssh_key_is_stored_with_its_lines_and_bound(vault: Vault, how: str) -> None:
+def test_an_ssh_private_key_is_stored_with_its_line_ends_and_bound(vault: Vault, how: str) -> None:
     """The stored key equals the file; a host key pins the server."""
     key = key_of(how)
     assert key.count(b"\n") > 2
@@ -289,7 +289,7 @@ def test_an_ssh_key_is_stored_with_its_lines_and_bound(vault: Vault, how: str) -
 
 
 @pytest.mark.parametrize("how", ["OpenSSH", "PKCS8", "PEM"])
-def test_a_key_with_a_passphrase_is_refused_with_the_fix(vault: Vault, how: str) -> None:
+def test_an_ssh_key_with_a_passphrase_is_refused_with_the_fix(vault: Vault, how: str) -> None:
     """The daemon has nobody who could type it."""
     vault.set_secret("deploy", Secret(encrypted_key_of(how)))
 
@@ -385,7 +385,7 @@ def test_a_fingerprint_matches_that_of_ssh_keygen() -> None:
 
 
 @given(st.text(max_size=60) | st.from_regex(r"ssh-(ed25519|rsa) [A-Za-z0-9+/]{0,40}={0,2}"))
-def test_any_text_is_a_host_key_or_a_value_error(text: str) -> None:
+def test_any_text_is_parsed_as_a_host_key_or_raises_value_error(text: str) -> None:
     """Any other error is a failure, and a key comes back unchanged."""
     try:
         assert check_host_key(text) == text

@@ -31,7 +31,7 @@ def test_a_recovery_code_is_seven_groups_of_unambiguous_symbols() -> None:
 
 
 @given(codes, st.sampled_from(["", " ", "-"]), st.booleans())
-def test_a_code_can_be_typed_in_any_style(code: str, separator: str, is_lower: bool) -> None:
+def test_a_recovery_code_can_be_typed_in_any_style(code: str, separator: str, is_lower: bool) -> None:
     """Case, hyphens, spaces, and I or L in place of 1 do not matter: one spelling comes back."""
     typed = f"  {separator.join(code.split('-'))} "
     typed = typed.lower() if is_lower else typed.replace("1", "I")
@@ -44,7 +44,7 @@ def test_a_code_can_be_typed_in_any_style(code: str, separator: str, is_lower: b
 
 
 @given(codes, st.integers(0, 34), st.sampled_from(SYMBOLS + "0OU"))
-def test_every_wrong_symbol_is_found_in_its_group(code: str, at: int, symbol: str) -> None:
+def test_a_wrong_symbol_of_a_recovery_code_is_reported_with_its_group(code: str, at: int, symbol: str) -> None:
     """The message names the group with the mistake."""
     symbols = code.replace("-", "")
     typed = symbols[:at] + symbol + symbols[at + 1 :]
@@ -55,7 +55,9 @@ def test_every_wrong_symbol_is_found_in_its_group(code: str, at: int, symbol: st
 
 
 @given(codes, st.integers(0, 6), st.tuples(st.integers(0, 4), st.integers(0, 4)))
-def test_two_swapped_symbols_of_a_group_are_found(code: str, group: int, places: tuple[int, int]) -> None:
+def test_two_swapped_symbols_of_a_recovery_code_group_are_reported(
+    code: str, group: int, places: tuple[int, int]
+) -> None:
     """They may be anywhere in the group; two equal symbols are no mistake."""
     groups = code.split("-")
     symbols, (first, second) = list(groups[group]), places
@@ -68,7 +70,7 @@ def test_two_swapped_symbols_of_a_group_are_found(code: str, group: int, places:
 
 
 @given(codes, st.permutations(range(GROUPS)))
-def test_groups_in_another_order_are_found(code: str, order: list[int]) -> None:
+def test_recovery_code_groups_in_the_wrong_order_are_reported(code: str, order: list[int]) -> None:
     """Each group's check symbol depends on the place of the group."""
     groups = code.split("-")
     typed = "-".join(groups[number] for number in order)

@@ -46,7 +46,7 @@ def lent(vault: Vault) -> bytes:
         return loan.secret.reveal()
 
 
-def test_a_loan_says_where_its_secret_is_stored(referring: Vault) -> None:
+def test_a_loan_names_its_secret_and_the_reference_to_a_secret_store_if_it_has_one(referring: Vault) -> None:
     """The daemon needs it to tell a person which secret to replace, and where."""
     with VaultLender(referring).lend(use(BOUND)) as loan:
         assert loan.stored == ("tickets", PASS.reference)
@@ -67,7 +67,7 @@ def reopened(vault: Vault) -> Vault:
     return vault
 
 
-def test_the_file_has_the_reference_and_a_pin_and_no_value(referring: Vault) -> None:
+def test_the_vault_file_has_the_reference_to_a_secret_and_a_check_value_but_not_the_secret(referring: Vault) -> None:
     """The pin proves the value to a program that has fetched it. The page's reader finds the entry as documented."""
     found = page_reader.load(referring.path)
     key = page_reader.data_key(found, PASSPHRASE)
@@ -119,7 +119,9 @@ def test_an_older_version_refuses_a_file_with_references(referring: Vault, made:
     ],
     ids=["reference", "program", "none"],
 )
-def test_a_reference_changed_in_the_file_is_detected(referring: Vault, elsewhere: dict[str, str] | None) -> None:
+def test_a_secret_reference_that_was_changed_in_the_vault_file_is_detected(
+    referring: Vault, elsewhere: dict[str, str] | None
+) -> None:
     """The seal detects it; under a forged seal the pin does, because it is bound to its reference."""
     found = page_reader.load(referring.path)
     key = page_reader.data_key(found, PASSPHRASE)
@@ -137,14 +139,14 @@ def test_a_reference_changed_in_the_file_is_detected(referring: Vault, elsewhere
         lent(referring) if elsewhere is None else fetched(referring)
 
 
-def test_a_fetched_value_is_lent_and_searched_for(referring: Vault) -> None:
+def test_a_fetched_secret_is_lent_and_responses_of_its_host_are_searched_for_it(referring: Vault) -> None:
     """A connector gets it only for the host that it is bound for, and that host's responses are searched for it."""
     assert lent(referring) == CANARY
     assert sendable(referring) == [CANARY]
     assert sendable(referring, OTHER_HOST) == []
 
 
-def test_a_fetched_value_is_forgotten_on_locking(referring: Vault) -> None:
+def test_a_fetched_secret_is_forgotten_when_the_vault_is_locked(referring: Vault) -> None:
     """The value is not lent until it is fetched again, and responses of its host cannot be searched."""
     reopened(referring)
     assert referring.to_fetch(BOUND.name, HOST, 300.0) == ("tickets",)
@@ -159,14 +161,14 @@ def test_a_fetched_value_is_forgotten_on_locking(referring: Vault) -> None:
     assert (lent(referring), sendable(referring)) == (CANARY, [CANARY])
 
 
-def test_the_age_of_a_fetched_value_matters_only_to_a_loan(referring: Vault) -> None:
+def test_an_old_fetched_secret_is_fetched_again_for_a_loan_but_not_to_search_responses(referring: Vault) -> None:
     """Responses are searched for a known value, however old it is."""
     assert referring.to_fetch(BOUND.name, HOST, 300.0) == ()
     assert referring.to_fetch(BOUND.name, HOST, -1.0) == ("tickets",)
     assert referring.to_fetch(None, HOST, -1.0) == ()
 
 
-def test_a_fetched_value_other_than_the_approved_one_is_not_kept(referring: Vault) -> None:
+def test_a_fetched_secret_that_differs_from_the_approved_value_is_not_kept(referring: Vault) -> None:
     """The message says how to approve it, without the value."""
     reopened(referring)
     with refused(
@@ -179,7 +181,7 @@ def test_a_fetched_value_other_than_the_approved_one_is_not_kept(referring: Vaul
     assert lent(referring) == CANARY
 
 
-def test_responses_are_searched_for_the_former_value_after_a_new_one_is_approved(referring: Vault) -> None:
+def test_responses_are_searched_for_the_former_secret_after_a_new_value_is_approved(referring: Vault) -> None:
     """The search goes on for a day, as for any replaced secret, even after a lock."""
     referring.set_reference("tickets", PASS, Secret(ROTATED))
     assert lent(referring) == ROTATED
@@ -189,7 +191,7 @@ def test_responses_are_searched_for_the_former_value_after_a_new_one_is_approved
     assert sorted(sendable(referring)) == sorted([CANARY, ROTATED])
 
 
-def test_a_value_and_a_reference_can_replace_each_other(referring: Vault) -> None:
+def test_a_stored_secret_and_a_reference_to_a_secret_store_can_replace_each_other(referring: Vault) -> None:
     """Responses are still searched for the former value, in both directions."""
     referring.set_secret("tickets", Secret(OTHER))
     assert referring.secrets()[0].elsewhere is None
@@ -198,7 +200,7 @@ def test_a_value_and_a_reference_can_replace_each_other(referring: Vault) -> Non
     assert sorted(sendable(referring)) == sorted([CANARY, OTHER, ROTATED])
 
 
-def test_a_pin_survives_another_passphrase(referring: Vault) -> None:
+def test_an_approved_fetched_secret_stays_approved_after_the_passphrase_changes(referring: Vault) -> None:
     """The value is fetched again under the new key, and only the approved one is accepted."""
     referring.rotate(Secret(PASSPHRASE), Secret(b"another passphrase"))
     with refused(FailureClass.BINDING_FAILED, "changed since you approved it"):
@@ -207,7 +209,7 @@ def test_a_pin_survives_another_passphrase(referring: Vault) -> None:
     assert (lent(referring), sendable(referring)) == (CANARY, [CANARY])
 
 
-def test_a_value_fetched_for_a_replaced_entry_is_dropped(referring: Vault) -> None:
+def test_a_secret_fetched_for_an_entry_that_was_replaced_meanwhile_is_dropped(referring: Vault) -> None:
     """The fetch began before the secret was replaced, so its value belongs to the former entry."""
     late = referring.read(lambda opened: opened.secret_entry("tickets"))
     referring.set_reference("tickets", msgspec.structs.replace(PASS, reference="pass:other"), Secret(ROTATED))
@@ -215,7 +217,7 @@ def test_a_value_fetched_for_a_replaced_entry_is_dropped(referring: Vault) -> No
     assert lent(referring) == ROTATED
 
 
-def test_the_token_of_a_reference_must_be_a_stored_value_and_stays_while_it_is_needed(referring: Vault) -> None:
+def test_the_token_for_a_secret_store_must_be_stored_and_is_not_removed_while_it_is_needed(referring: Vault) -> None:
     """The token is also among the values that could have been sent to its server."""
     with refused(FailureClass.INVALID_REQUEST, "the token 'vault-token' is no value"):
         referring.set_reference("other", SERVER, Secret(OTHER))
@@ -246,7 +248,9 @@ def test_the_token_of_a_reference_must_be_a_stored_value_and_stays_while_it_is_n
     ],
     ids=["short", "long", "lines", "no-program", "relative", "pass-token", "no-token", "no-reference"],
 )
-def test_an_unusable_reference_is_not_stored(referring: Vault, elsewhere: Elsewhere, value: bytes, why: str) -> None:
+def test_an_unusable_reference_to_a_secret_store_is_not_stored(
+    referring: Vault, elsewhere: Elsewhere, value: bytes, why: str
+) -> None:
     """Both the check and the storing refuse it."""
     before = referring.path.read_bytes()
     secret = Secret(value)
@@ -257,7 +261,7 @@ def test_an_unusable_reference_is_not_stored(referring: Vault, elsewhere: Elsewh
     assert referring.path.read_bytes() == before
 
 
-def test_a_setting_cannot_use_a_reference(referring: Vault) -> None:
+def test_a_setting_cannot_use_a_secret_of_a_secret_store(referring: Vault) -> None:
     """The daemon's own secrets are not fetched before use."""
     with (
         refused(FailureClass.BINDING_FAILED, "only bindings can use such a secret"),
@@ -266,7 +270,7 @@ def test_a_setting_cannot_use_a_reference(referring: Vault) -> None:
         pass
 
 
-def test_an_entry_with_a_reference_is_read_back_unchanged(referring: Vault, tmp_path: Path) -> None:
+def test_a_vault_entry_with_a_reference_is_read_back_unchanged(referring: Vault, tmp_path: Path) -> None:
     """The file is copied to another place and opened there."""
     there = tmp_path / "copy.json"
     write(there, referring.path.read_bytes())

@@ -37,7 +37,7 @@ def shows(text: bytes, secret: bytes) -> bool:
     return any(spelling in text for spelling in spellings(secret))
 
 
-def test_the_file_shows_names_but_no_value(path: Path, key: bytes) -> None:
+def test_the_vault_file_shows_the_names_of_secrets_but_no_value(path: Path, key: bytes) -> None:
     """The bytes contain no value, passphrase or data key in any spelling; the names are there by design."""
     made = path.read_bytes()
     assert b'"mail"' in made

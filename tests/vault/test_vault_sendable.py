@@ -104,7 +104,7 @@ def test_a_locked_vault_says_for_which_hosts_it_must_be_unlocked(opened: Vault) 
         opened.sendables(HOST)
 
 
-def test_tokens_go_to_their_hosts_and_both_to_the_provider(opened: Vault) -> None:
+def test_an_access_token_counts_as_sent_to_its_hosts_and_both_tokens_to_the_provider(opened: Vault) -> None:
     """The access token is used at the hosts; both are sent to the provider, which a connector may also reach."""
     opened.bind_sign_in(SIGNED_IN, tokens().sealed())
     assert sent(opened, "api.example:443") == [b"access-token-1"]
@@ -120,7 +120,9 @@ def test_tokens_go_to_their_hosts_and_both_to_the_provider(opened: Vault) -> Non
         "a client at https://other.example/ for all at https://login.example for https://mail.example",
     ],
 )
-def test_the_provider_is_found_in_any_description_of_the_application(opened: Vault, client: str) -> None:
+def test_the_provider_s_host_is_that_of_the_token_endpoint_in_any_application_description(
+    opened: Vault, client: str
+) -> None:
     """The provider is the address of the token endpoint, not that of a registration, a resource, or one that looks like an ID."""
     reach = Reach(hosts=("api.example:443",), wire="oauth2", client=client)
     opened.bind_sign_in(msgspec.structs.replace(SIGNED_IN, reach=reach), tokens().sealed())
@@ -140,7 +142,7 @@ def test_a_renewal_keeps_the_former_token_among_the_possibly_sent_secrets(opened
 
 
 @pytest.mark.parametrize("how", ["rotated", "revoked", "bound anew for less", "another user"])
-def test_a_secret_whose_binding_ended_is_remembered(opened: Vault, how: str) -> None:
+def test_a_secret_whose_binding_ended_still_counts_as_possibly_sent(opened: Vault, how: str) -> None:
     """Each way in which a binding can end is tried."""
     match how:
         case "rotated":
@@ -154,7 +156,7 @@ def test_a_secret_whose_binding_ended_is_remembered(opened: Vault, how: str) -> 
     assert CANARY in sent(opened, HOST)
 
 
-def test_remembered_secrets_survive_a_lock_and_a_new_key(opened: Vault) -> None:
+def test_formerly_bound_secrets_are_remembered_after_a_lock_and_a_new_key(opened: Vault) -> None:
     """A locked vault knows only that there was one; a new key opens the values that the old one sealed."""
     opened.revoke(BOUND.name)
     opened.lock()
@@ -188,7 +190,7 @@ def test_a_restored_copy_does_not_forget_the_recent_secrets(opened: Vault, is_op
 
 
 @pytest.mark.parametrize("is_known", ["open", "by the file", "from before", "by no file"])
-def test_secrets_of_a_replaced_vault_are_known_by_their_host(
+def test_secrets_of_a_replaced_vault_still_count_as_possibly_sent_to_their_hosts(
     opened: Vault, tmp_path: Path, is_known: str, now: Now
 ) -> None:
     """A vault with another key replaces the file: old secrets are searched for if they can be opened. Otherwise
@@ -216,7 +218,7 @@ def test_secrets_of_a_replaced_vault_are_known_by_their_host(
     assert (vault.may_be_bound(HOST), sent(vault, HOST)) == (False, [])
 
 
-def test_a_vault_that_is_restored_later_knows_its_secrets_again(opened: Vault, tmp_path: Path) -> None:
+def test_secrets_of_a_vault_that_is_restored_later_count_as_possibly_sent_again(opened: Vault, tmp_path: Path) -> None:
     """Among them is a value that was replaced before another vault took its place."""
     opened.set_secret("mail", Secret(NEXT))
     own, empty = copied(opened), Vault(tmp_path / "empty.json")
@@ -231,7 +233,7 @@ def test_a_vault_that_is_restored_later_knows_its_secrets_again(opened: Vault, t
     assert set(sent(opened, HOST)) == {CANARY, NEXT}
 
 
-def test_equal_version_numbers_of_different_values_are_told_apart(absent: Vault) -> None:
+def test_two_values_of_a_secret_with_equal_version_numbers_both_count_as_possibly_sent(absent: Vault) -> None:
     """Another second value, set after a restore, gets the version number of the first one; both could have been sent."""
     vault = Vault(absent.path, clock=iter(range(1_750_000_000, 1_760_000_000)).__next__)
     vault.create(Secret(PASSPHRASE))
@@ -248,7 +250,7 @@ def test_equal_version_numbers_of_different_values_are_told_apart(absent: Vault)
     assert {CANARY, OTHER, NEXT} <= set(sent(vault, HOST))
 
 
-def test_former_secrets_are_remembered_for_a_day_only(opened: Vault, now: Now) -> None:
+def test_replaced_secrets_are_remembered_for_one_day(opened: Vault, now: Now) -> None:
     """The bound is exact."""
     opened.set_secret("mail", Secret(NEXT))
     now.s += KEPT_S - 1
@@ -257,7 +259,7 @@ def test_former_secrets_are_remembered_for_a_day_only(opened: Vault, now: Now) -
     assert sent(opened, HOST) == [NEXT]
 
 
-def test_tokens_of_the_last_hour_are_remembered(opened: Vault, now: Now) -> None:
+def test_replaced_tokens_without_an_expiry_are_remembered_for_an_hour(opened: Vault, now: Now) -> None:
     """Tokens without an expiry are replaced every ten minutes: after an hour the first is still remembered."""
     got = [f"canary-token-{number}".encode() for number in range(7)]
     for token in got:
@@ -316,7 +318,7 @@ def test_secrets_that_settings_name_count_as_possibly_sent_to_their_hosts(opened
     assert (opened.may_be_bound(ELSEWHERE), opened.may_be_bound("third.example:443")) == (False, False)
 
 
-def test_the_same_object_is_returned_until_a_change_or_a_lock(opened: Vault) -> None:
+def test_possibly_sent_secrets_are_returned_as_the_same_object_until_a_change_or_a_lock(opened: Vault) -> None:
     """Egress caches its needles for the object, so an equal but new object would cost time."""
     known = opened.sendables(HOST)
     assert opened.sendables(HOST) is known
@@ -328,7 +330,7 @@ def test_the_same_object_is_returned_until_a_change_or_a_lock(opened: Vault) -> 
     assert kept() is None
 
 
-def test_tokens_overwritten_by_hand_are_not_searched_for(opened: Vault) -> None:
+def test_a_value_that_overwrote_tokens_by_hand_does_not_count_as_possibly_sent(opened: Vault) -> None:
     """The new value is lent to nobody; responses are still searched for the former tokens."""
     opened.bind_sign_in(SIGNED_IN, tokens().sealed())
     opened.set_secret(SIGNED_IN.secret, Secret(b"not a set of tokens"))

@@ -39,7 +39,7 @@ def lent(vault: Vault) -> bytes:
         return loan.secret.reveal()
 
 
-def test_passphrase_codes_and_keyring_key_open_the_same_vault(
+def test_the_passphrase_recovery_codes_and_keyring_key_open_the_same_vault(
     vault: Vault, path: Path, codes: tuple[Secret, ...]
 ) -> None:
     """A code may be typed in any style, and the result says which way was used."""
@@ -60,7 +60,9 @@ def test_passphrase_codes_and_keyring_key_open_the_same_vault(
     assert (vault.status().recovery_codes, vault.status().keyring) == (4, KEY.id)
 
 
-def test_the_format_page_is_enough_to_open_the_vault_in_each_way(path: Path, codes: tuple[Secret, ...]) -> None:
+def test_a_reader_written_from_the_format_page_opens_the_vault_in_each_way(
+    path: Path, codes: tuple[Secret, ...]
+) -> None:
     """A reader written from the page alone gets the same key by passphrase, code and keyring."""
     vault = page_reader.load(path)
     key = page_reader.data_key(vault, PASSPHRASE)
@@ -69,7 +71,9 @@ def test_the_format_page_is_enough_to_open_the_vault_in_each_way(path: Path, cod
     assert page_reader.seal(vault, key) == vault
 
 
-def test_no_way_in_replaces_another(vault: Vault, path: Path, codes: tuple[Secret, ...]) -> None:
+def test_a_recovery_code_passphrase_or_keyring_key_is_not_accepted_in_place_of_another(
+    vault: Vault, path: Path, codes: tuple[Secret, ...]
+) -> None:
     """A code is not accepted as the passphrase, for example, nor a keyring's key as a code."""
     vault.check_passphrase(Secret(PASSPHRASE))
     for other in (codes[0], KEY.key, Secret(KEY.key.reveal().hex().encode())):
@@ -86,7 +90,7 @@ def test_no_way_in_replaces_another(vault: Vault, path: Path, codes: tuple[Secre
         vault.rotate(KEY.key, Secret(NEW))
 
 
-def test_the_error_for_a_mistyped_code_names_the_wrong_group_and_quotes_nothing(
+def test_the_error_for_a_mistyped_recovery_code_names_the_wrong_group_and_not_the_code(
     path: Path, codes: tuple[Secret, ...]
 ) -> None:
     """The right code opens the vault."""
@@ -99,7 +103,9 @@ def test_the_error_for_a_mistyped_code_names_the_wrong_group_and_quotes_nothing(
     opened(path).unlock(codes[0])
 
 
-def test_a_wrong_passphrase_message_offers_a_recovery_code(vault: Vault, path: Path, codes: tuple[Secret, ...]) -> None:
+def test_the_message_for_a_wrong_passphrase_offers_a_recovery_code(
+    vault: Vault, path: Path, codes: tuple[Secret, ...]
+) -> None:
     """The offer is made only where a code would help, and not where the passphrase itself is required."""
     with refused(FailureClass.UNAUTHORIZED) as refusal:
         opened(path).unlock(Secret(b"not the passphrase"))
@@ -109,7 +115,7 @@ def test_a_wrong_passphrase_message_offers_a_recovery_code(vault: Vault, path: P
     assert "recovery code" not in refusal.message
 
 
-def test_a_vault_without_other_ways_in_says_how_to_add_them(vault: Vault, path: Path, made: bytes) -> None:
+def test_a_vault_without_a_keyring_slot_says_how_to_add_it(vault: Vault, path: Path, made: bytes) -> None:
     """A code of another vault is just a wrong passphrase, and there is no slot for a keyring's key."""
     with refused(FailureClass.UNAUTHORIZED) as refusal:
         opened(path).unlock(Secret(b"5JS66-5PWM4-9YHNA-X5YAG-2JEP3-E43QW-RBWSZ"))
@@ -120,7 +126,7 @@ def test_a_vault_without_other_ways_in_says_how_to_add_them(vault: Vault, path: 
     assert [sorted(slot) for slot in json.loads(made)["slots"]] == [["argon2id", "key", "kind", "salt"]]
 
 
-def test_a_vault_can_be_created_with_every_way_in(absent: Vault, tmp_path: Path) -> None:
+def test_a_vault_can_be_created_with_passphrase_recovery_codes_and_keyring_key(absent: Vault, tmp_path: Path) -> None:
     """They are passphrase, recovery codes and keyring key, as after a rotation."""
     codes = absent.create(Secret(PASSPHRASE), recovery_codes=True, keyring=KEY)
     file = tmp_path / "home" / ".aileron" / "vault.json"
@@ -130,7 +136,7 @@ def test_a_vault_can_be_created_with_every_way_in(absent: Vault, tmp_path: Path)
     assert not any(code.reveal() in file.read_bytes() for code in codes)
 
 
-def test_a_rotation_ends_every_old_way_in_and_keeps_all_contents(
+def test_a_rotation_ends_old_passphrase_codes_and_keyring_key_and_keeps_all_contents(
     vault: Vault, path: Path, codes: tuple[Secret, ...]
 ) -> None:
     """Key and ciphertexts change; values, names and bindings stay. The vault is open and one generation later."""
@@ -190,7 +196,7 @@ def test_a_failed_rotation_leaves_the_file_unchanged(vault: Vault, path: Path) -
     assert lent(vault) == CANARY
 
 
-def test_a_planted_vault_is_not_rotated(vault: Vault, path: Path) -> None:
+def test_a_vault_file_that_was_planted_by_an_attacker_is_not_rotated(vault: Vault, path: Path) -> None:
     """The planted vault's own passphrase does not help: it does not verify under the key in memory."""
     path.unlink()
     planted = opened(path)
@@ -202,7 +208,7 @@ def test_a_planted_vault_is_not_rotated(vault: Vault, path: Path) -> None:
     assert path.read_bytes() == before
 
 
-def test_every_flipped_bit_of_a_slot_is_detected(vault: Vault, path: Path, codes: tuple[Secret, ...]) -> None:
+def test_every_flipped_bit_of_a_key_slot_is_detected(vault: Vault, path: Path, codes: tuple[Secret, ...]) -> None:
     """An open vault compares with the key in memory: of all variants only the file itself verifies."""
     data = path.read_bytes()
     start, end = data.index(b'"slots":'), data.index(b'"vault":')
@@ -241,7 +247,7 @@ def other_vault(vault: Any) -> None:
 
 
 @pytest.mark.parametrize("change", [exchanged, renamed, other_id, other_vault])
-def test_a_slot_is_bound_to_its_place_even_under_a_forged_seal(
+def test_a_key_slot_opens_only_in_its_own_place_even_under_a_forged_seal(
     path: Path, codes: tuple[Secret, ...], change: Any
 ) -> None:
     """A key sealed for one slot opens in no other, nor beside another name; unchanged, it opens."""
@@ -258,7 +264,7 @@ def test_a_slot_is_bound_to_its_place_even_under_a_forged_seal(
             opened(path).unlock_with_keyring(codes[0] if change is renamed else KEY.key)
 
 
-def test_a_slot_that_was_removed_or_added_is_detected(path: Path, codes: tuple[Secret, ...]) -> None:
+def test_a_key_slot_that_was_removed_or_added_is_detected(path: Path, codes: tuple[Secret, ...]) -> None:
     """An attacker without the key cannot end a way in, or add a slot again."""
     before = page_reader.load(path)
     fewer = {**before, "slots": before["slots"][:-1]}

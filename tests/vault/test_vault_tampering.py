@@ -24,7 +24,7 @@ def outcome(vault: Vault) -> FailureClass:
     return caught.value.failure.failure_class
 
 
-def test_every_flipped_bit_is_detected(vault: Vault, path: Path, made: bytes) -> None:
+def test_every_flipped_bit_of_the_vault_file_is_detected(vault: Vault, path: Path, made: bytes) -> None:
     """An open vault compares with the key in memory: of all variants only the file itself verifies."""
     assert outcome(vault) == FailureClass.NOT_FOUND
     found = set()
@@ -119,7 +119,7 @@ def test_a_change_while_the_vault_was_locked_is_detected_on_unlock(path: Path, w
 
 
 @pytest.mark.parametrize("what", SLOT_CHANGES)
-def test_a_changed_slot_opens_with_no_passphrase(path: Path, what: str) -> None:
+def test_a_changed_key_slot_opens_with_no_passphrase(path: Path, what: str) -> None:
     """The derivation's parameters are bound to the key. The message says that the passphrase may be right."""
     vault = page_reader.load(path)
     SLOT_CHANGES[what](vault)
@@ -152,7 +152,9 @@ def test_swapped_secrets_are_detected_even_under_a_forged_seal(path: Path, key: 
     forged.lock()
 
 
-def test_a_rolled_back_entry_is_detected_even_under_a_forged_seal(vault: Vault, path: Path, key: bytes) -> None:
+def test_the_former_value_of_a_secret_put_back_is_detected_even_under_a_forged_seal(
+    vault: Vault, path: Path, key: bytes
+) -> None:
     """The former value of a secret, put back into the newer file, does not open."""
     old = page_reader.load(path)
     vault.set_secret("mail", Secret(OTHER))
@@ -214,7 +216,7 @@ def test_a_file_with_another_history_of_the_same_length_is_refused(vault: Vault,
     verify(vault)
 
 
-def test_a_change_by_another_process_with_the_passphrase_is_kept(vault: Vault, path: Path) -> None:
+def test_a_change_of_the_vault_by_another_process_with_the_passphrase_is_kept(vault: Vault, path: Path) -> None:
     """A later generation under the same key is accepted, and the next change builds on it."""
     elsewhere = Vault(path, clock=Clock())
     elsewhere.unlock(Secret(PASSPHRASE))
@@ -224,7 +226,7 @@ def test_a_change_by_another_process_with_the_passphrase_is_kept(vault: Vault, p
     assert [info.name for info in vault.secrets()] == ["mail", "new", "tickets"]
 
 
-def test_another_vault_in_its_place_is_refused_until_it_is_unlocked(vault: Vault, path: Path) -> None:
+def test_another_vault_in_place_of_the_open_vault_is_refused_until_it_is_unlocked(vault: Vault, path: Path) -> None:
     """The other vault does not verify under our key. Unlocked by its own passphrase it is simply another vault."""
     path.unlink()
     with refused(FailureClass.HASH_MISMATCH) as refusal:
@@ -241,7 +243,7 @@ def test_another_vault_in_its_place_is_refused_until_it_is_unlocked(vault: Vault
     assert vault.secrets() == ()
 
 
-def test_a_removed_directory_is_reported(vault: Vault, path: Path) -> None:
+def test_the_removal_of_the_vault_s_directory_is_reported(vault: Vault, path: Path) -> None:
     """The change is not made in memory alone, and no directory is created."""
     elsewhere = path.parent.rename(path.parent.with_name("elsewhere"))
     with refused(FailureClass.HASH_MISMATCH) as refusal:

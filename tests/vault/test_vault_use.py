@@ -108,7 +108,7 @@ def test_a_missing_vault_is_reported_with_the_command_that_creates_it(absent: Va
     assert absent.candidates(CONNECTOR, "basic") == []
 
 
-def test_a_wrong_passphrase_opens_nothing_and_locks_nothing(locked: Vault) -> None:
+def test_a_wrong_passphrase_neither_opens_nor_locks_the_vault(locked: Vault) -> None:
     """Near misses and absurd lengths are unauthorized; the right one works before and after."""
     wrong = [PASSPHRASE[:-1], PASSPHRASE + b"\0", b"", b"x" * (1 << 20)]
     for passphrase in wrong:
@@ -146,7 +146,7 @@ def test_a_loan_has_the_form_that_egress_sends(standing: Vault) -> None:
     assert injection.request.fields == (("Authorization", "Bearer " + OTHER.decode()),)
 
 
-def test_idle_time_is_counted_from_the_last_use(vault: Vault) -> None:
+def test_the_vault_s_idle_time_is_counted_from_the_last_use(vault: Vault) -> None:
     """A loan, a change, revealing a secret, an unlock and a rotation reset it; reading does not."""
     for used in (
         lambda: lent(vault, BASIC),
@@ -176,7 +176,7 @@ def test_a_revoked_binding_is_not_lent(vault: Vault) -> None:
         vault.revoke(BASIC.name)
 
 
-def test_a_name_bound_to_another_connector_meanwhile_is_not_lent(vault: Vault) -> None:
+def test_a_binding_that_was_given_to_another_connector_since_the_plan_is_not_lent(vault: Vault) -> None:
     """A plan that waited for approval still names its own connector, so it does not get the new one's secret."""
     waiting = use(BASIC)
     vault.revoke(BASIC.name)
@@ -221,7 +221,7 @@ def test_a_secret_is_replaced_under_its_name(vault: Vault, path: Path) -> None:
     later.lock()
 
 
-def test_dates_come_from_the_clock(path: Path) -> None:
+def test_replacing_a_secret_changes_its_update_time_but_not_its_creation_time(path: Path) -> None:
     """Storing a new value changes `updated_at` only."""
     clock = Clock()
     vault = Vault(path, clock=clock)
@@ -289,7 +289,7 @@ def test_a_secret_in_use_is_not_removed(vault: Vault) -> None:
         vault.remove_secret("mail")
 
 
-def test_candidates_are_bindings_of_exactly_one_connector_and_one_kind(vault: Vault) -> None:
+def test_candidate_bindings_are_those_of_exactly_the_given_connector_and_kind(vault: Vault) -> None:
     """Both identities of the connector are found. A prefix of its name, or another case or kind, finds none."""
     work = msgspec.structs.replace(BASIC, name=BindingName("basic", "mail", "work"), secret="tickets")
     vault.bind(work)
@@ -303,7 +303,7 @@ def test_candidates_are_bindings_of_exactly_one_connector_and_one_kind(vault: Va
     assert vault.candidates(CONNECTOR, "oauth2") == []
 
 
-def test_a_bound_name_is_only_replaced_on_request(vault: Vault) -> None:
+def test_an_existing_binding_is_replaced_only_on_request(vault: Vault) -> None:
     """Binding again under the same name needs `replace`; then the new secret is lent."""
     other = msgspec.structs.replace(BASIC, secret="tickets")
     with refused(FailureClass.INVALID_REQUEST) as refusal:

@@ -44,7 +44,7 @@ def let_expire(home: DaemonHome, question: dict[str, object]) -> None:
 # The locked page
 
 
-def test_a_locked_page_shows_nothing_of_any_question(home: DaemonHome, stranger: PageClient) -> None:
+def test_a_locked_review_page_shows_nothing_of_its_question(home: DaemonHome, stranger: PageClient) -> None:
     """A pending question's page equals that of an id that never existed, except for the id; the list is empty."""
     asked = home.asked("say", {"text": "a very secret plan"})
     there, never, queue = (
@@ -66,7 +66,9 @@ def test_a_locked_page_shows_nothing_of_any_question(home: DaemonHome, stranger:
     assert home.result(asked, wait=0)["status"] == "pending_approval"
 
 
-def test_a_wrong_passphrase_is_refused_and_recorded(home: DaemonHome, stranger: PageClient) -> None:
+def test_unlocking_the_page_with_a_wrong_passphrase_is_refused_and_recorded(
+    home: DaemonHome, stranger: PageClient
+) -> None:
     """A refusal sets no cookie; the right passphrase does, and is recorded with the process that sent it."""
     since = len(of_kind(home, "approval.refused"))
     refused = stranger.unlock("not this one")
@@ -123,7 +125,9 @@ def test_a_run_that_can_be_undone_needs_no_typed_word(home: DaemonHome, person: 
     assert home.result(asked)["status"] == "completed"
 
 
-def test_a_denial_takes_one_step_and_its_reason_reaches_the_agent(home: DaemonHome, person: PageClient) -> None:
+def test_a_denial_on_the_page_takes_one_step_and_its_reason_reaches_the_agent(
+    home: DaemonHome, person: PageClient
+) -> None:
     """The run does not start."""
     asked = home.asked("gated", {"path": "/effect/denied"})
     page = person.submit(opened(person, asked).form("/decide", decision="deny"), reason="not\r\ntoday")
@@ -179,7 +183,7 @@ def test_a_run_can_be_withdrawn_on_the_page_during_its_undo_window(
     assert (home.result(asked)["status"], upstream.effects) == ("cancelled", before)
 
 
-def test_the_agents_answer_stands_in_a_box_of_its_own(home: DaemonHome, person: PageClient) -> None:
+def test_an_agents_answer_is_shown_in_a_box_that_calls_it_unverified(home: DaemonHome, person: PageClient) -> None:
     """The box says that the answer is not verified, and comes after the known facts."""
     asked = home.asked("gated")
     page = person.submit(opened(person, asked).form("/ask"), text="why?")
@@ -196,7 +200,7 @@ def test_the_agents_answer_stands_in_a_box_of_its_own(home: DaemonHome, person: 
 # Only what was shown is decided
 
 
-def test_a_preview_is_read_once_and_a_contradiction_is_an_alarm(
+def test_reloading_the_page_loads_no_second_preview_and_a_contradiction_is_an_alarm(
     home: DaemonHome, person: PageClient, upstream: CountingServer
 ) -> None:
     """A reload of the page does not load the preview again; the decision covers the plan and what was shown."""
@@ -241,7 +245,9 @@ def test_reloading_a_preview_makes_earlier_forms_invalid(
     assert home.result(asked)["status"] == "completed"
 
 
-def test_an_edit_is_shown_and_decided_in_place_of_the_original(home: DaemonHome, person: PageClient) -> None:
+def test_edited_arguments_are_shown_and_decided_in_place_of_the_original_request(
+    home: DaemonHome, person: PageClient
+) -> None:
     """The page of the edit decides the edit, and the original's page links to it."""
     asked = home.asked("say", {"text": "one"})
     this = f"/v1/action-approvals/{asked['approval_id']}"
@@ -257,7 +263,7 @@ def test_an_edit_is_shown_and_decided_in_place_of_the_original(home: DaemonHome,
     assert (result["status"], result["executed_arguments"]) == ("completed", {"text": "two"})
 
 
-def test_the_later_of_two_decisions_in_two_tabs_does_not_count(home: DaemonHome, person: PageClient) -> None:
+def test_the_later_of_two_decisions_in_two_browser_tabs_does_not_count(home: DaemonHome, person: PageClient) -> None:
     """The later tab shows the first decision, and says that its own does not count."""
     asked = home.asked("mild")
     page = opened(person, asked)
@@ -273,7 +279,7 @@ def test_the_later_of_two_decisions_in_two_tabs_does_not_count(home: DaemonHome,
     assert again.status == 409
 
 
-def test_an_expired_question_says_so_and_has_no_form(home: DaemonHome, person: PageClient) -> None:
+def test_the_page_of_an_expired_question_says_so_and_has_no_form(home: DaemonHome, person: PageClient) -> None:
     """A form that was loaded before the expiry decides nothing."""
     asked = home.asked("mild")
     page = opened(person, asked)
@@ -290,7 +296,7 @@ def test_an_expired_question_says_so_and_has_no_form(home: DaemonHome, person: P
     assert home.must("GET", "/v1/audit/verify")["ok"] is True
 
 
-def test_a_long_question_asks_whether_all_of_it_was_read(home: DaemonHome, person: PageClient) -> None:
+def test_the_page_of_a_long_question_asks_whether_all_of_it_was_read(home: DaemonHome, person: PageClient) -> None:
     """The second step requires a choice; after `part` it repeats that not everything was read."""
     asked = home.asked("say", {"text": "\n".join(f"line {number}" for number in range(60))})
     page = opened(person, asked)
@@ -305,7 +311,9 @@ def test_a_long_question_asks_whether_all_of_it_was_read(home: DaemonHome, perso
     assert "I have read" not in opened(person, home.asked("say", {"text": "short"})).words
 
 
-def test_a_page_that_is_locked_during_a_decision_shows_its_outcome(home: DaemonHome, person: PageClient) -> None:
+def test_a_page_that_is_locked_during_a_decision_shows_the_decisions_outcome(
+    home: DaemonHome, person: PageClient
+) -> None:
     """Another program blocks the ledger during the decision, and the person locks the page in another tab."""
     asked = home.asked("mild")
     page = opened(person, asked)
@@ -337,7 +345,9 @@ def _wait_idle(home: DaemonHome) -> None:
 
 
 @pytest.mark.parametrize("text", GROUPS.values(), ids=GROUPS.keys())
-def test_hostile_text_is_inert_on_every_page(home: DaemonHome, person: PageClient, text: str) -> None:
+def test_hostile_text_is_shown_and_not_interpreted_on_every_page(
+    home: DaemonHome, person: PageClient, text: str
+) -> None:
     """The text is an argument, an answer, a reason and a result; it is shown and never interpreted."""
     text = as_in_a_file(text)
     asked = home.asked("say", {"text": text})
@@ -354,7 +364,7 @@ def test_hostile_text_is_inert_on_every_page(home: DaemonHome, person: PageClien
         assert_harmless_page(shown.text)
 
 
-def test_the_queue_is_in_order_of_arrival_and_outdated_pages_get_updates_at_once(
+def test_the_queue_page_is_in_order_of_arrival_and_an_outdated_page_is_updated_at_once(
     home: DaemonHome, person: PageClient
 ) -> None:
     """Requests for updates with malformed or unknown ids are refused."""
@@ -390,7 +400,7 @@ def test_a_link_from_another_site_loads_no_preview(
 @pytest.mark.parametrize(
     "how", ["a link of elsewhere", "no token", "another digest's token", "another session's token"]
 )
-def test_the_second_step_opens_only_from_the_first_steps_form(
+def test_an_approvals_second_step_opens_only_from_the_form_of_its_first_step(
     home: DaemonHome, person: PageClient, upstream: CountingServer, how: str
 ) -> None:
     """The address alone shows the first step and loads no preview."""
@@ -420,7 +430,7 @@ def test_the_second_step_opens_only_from_the_first_steps_form(
     assert confirm.form("/decide").fields["decision"] == "approve"
 
 
-def test_a_preview_that_cannot_be_loaded_is_an_alarm_and_denying_is_possible(
+def test_a_preview_that_cannot_be_loaded_is_an_alarm_and_the_question_can_be_denied(
     home: DaemonHome, person: PageClient, upstream: CountingServer
 ) -> None:
     """The vault is locked, so the preview fails; the failure is not cached."""
@@ -436,7 +446,7 @@ def test_a_preview_that_cannot_be_loaded_is_an_alarm_and_denying_is_possible(
 
 
 @pytest.mark.parametrize("is_locked", [True, False])
-def test_a_reloaded_preview_is_shown_or_else_the_reason_for_its_failure(
+def test_reloading_a_preview_shows_the_new_preview_or_the_reason_for_its_failure(
     home: DaemonHome, person: PageClient, upstream: CountingServer, is_locked: bool
 ) -> None:
     """An earlier preview must not be shown as the current state; earlier forms decide nothing."""
@@ -460,7 +470,7 @@ def test_a_reloaded_preview_is_shown_or_else_the_reason_for_its_failure(
     assert home.result(asked, wait=0)["status"] == "pending_approval"
 
 
-def test_a_failed_reload_of_a_preview_discards_the_earlier_one(
+def test_a_failed_reload_of_a_preview_discards_the_earlier_preview(
     home: DaemonHome, person: PageClient, upstream: CountingServer
 ) -> None:
     """The page then says why there is no approval, even if another site links here, and loads only on request."""
@@ -481,7 +491,9 @@ def test_a_failed_reload_of_a_preview_discards_the_earlier_one(
     assert read.form("/approve").fields["digest"] == first.form("/approve").fields["digest"]
 
 
-def test_a_failed_run_shows_its_error_and_the_blocked_requests(home: DaemonHome, person: PageClient) -> None:
+def test_the_page_of_a_failed_run_shows_its_error_and_the_requests_that_were_refused(
+    home: DaemonHome, person: PageClient
+) -> None:
     """The page has the failure's class and message, and each request that a rule refused, with its reason."""
     pages = []
     for action, args in (("fails", {}), ("strays", {"url": "https://elsewhere.example/take?it=1"})):

@@ -107,7 +107,9 @@ def test_several_requests_are_denied_with_one_reason(home: DaemonHome, person: P
     assert [home.result(request)["reason"] for request in asked] == ["not today"] * 2
 
 
-def test_a_request_decided_elsewhere_keeps_the_others_from_being_signed(home: DaemonHome, person: PageClient) -> None:
+def test_a_request_decided_elsewhere_keeps_the_remaining_requests_from_being_signed(
+    home: DaemonHome, person: PageClient
+) -> None:
     """The form belongs to an outdated page, so the response lists the current state."""
     asked = mild(home, "e1", "e2")
     confirm = person.submit(person.get(together(asked)).form("/together/approve"))
@@ -120,7 +122,7 @@ def test_a_request_decided_elsewhere_keeps_the_others_from_being_signed(home: Da
     withdraw(home, asked[1])
 
 
-def test_a_form_of_another_session_or_a_changed_form_decides_nothing(
+def test_a_form_of_another_page_session_or_a_changed_form_decides_nothing(
     home: DaemonHome, person: PageClient, stranger: PageClient
 ) -> None:
     """A form for another request and the bare address of the second step do not either. The control is the form itself."""
@@ -160,7 +162,7 @@ def test_an_invalid_list_of_requests_is_refused(home: DaemonHome, person: PageCl
     withdraw(home, asked[0])
 
 
-def test_a_locked_page_shows_nothing_of_several_requests(home: DaemonHome, stranger: PageClient) -> None:
+def test_a_locked_page_for_several_requests_shows_nothing_of_them(home: DaemonHome, stranger: PageClient) -> None:
     """The locked page at these addresses shows nothing of them, and forms are refused."""
     asked = mild(home, "secret-plan", "secret-plan-2")
     for path in (together(asked), "/approvals/together/approve"):
@@ -195,7 +197,7 @@ async def approved(browser: Browser, asked: list[dict[str, Any]]) -> httpx.Respo
 
 
 @pytest.mark.parametrize(("asked", "why"), [case for case in APART if "2 to 10" not in case[1]])
-async def test_requests_that_are_not_alike_have_only_pages_of_their_own(
+async def test_requests_that_are_not_alike_have_no_common_page(
     asked: Callable[[], list[dict[str, Any]]], why: str
 ) -> None:
     """The list has no button, the queue no link, and a forged form decides nothing. The control is the next test."""
@@ -213,7 +215,7 @@ async def test_requests_that_are_not_alike_have_only_pages_of_their_own(
     assert not [who for who, _ in desk.told if who.startswith("act-")]
 
 
-async def test_the_first_refused_decision_stops_the_rest_and_says_why() -> None:
+async def test_the_first_refused_decision_stops_the_remaining_decisions_and_says_why() -> None:
     """Requests approved before it stay approved; later ones are not sent. The control approves all three."""
     for fails in (True, False):
         desk = FailingDesk("act-20261121T040002-0123456789abcdef0002" if fails else "")
@@ -243,7 +245,7 @@ class FailingDesk(ToldDesk):
         return await super().decide(key, asked)
 
 
-async def test_a_session_unlocked_by_a_passkey_decides_requests_one_by_one() -> None:
+async def test_a_page_session_unlocked_by_a_passkey_decides_requests_one_by_one() -> None:
     """Each decision needs a touch, so the list has no link to a common page, and that page has no button."""
     desk = ToldDesk(mail(1), mail(2))
     async with browser_of(desk) as browser:
@@ -274,7 +276,7 @@ async def test_previews_of_several_requests_load_only_if_a_person_opens_the_page
     assert desk.read == ([] if is_elsewhere else [question["approval_id"] for question in desk.questions])
 
 
-async def test_a_preview_that_contradicts_one_request_blocks_all_of_them() -> None:
+async def test_a_preview_that_contradicts_one_request_blocks_the_approval_of_all_requests() -> None:
     """This is the counterpart of the test that loads previews: here one recipient differs."""
     desk = ReadDesk(bob="mallory@evil.example")
     desk.questions = ann_and_bob()

@@ -46,7 +46,7 @@ async def while_held(
 
 
 @pytest.mark.parametrize("how", ["goes on", "locked", "over"])
-async def test_a_preview_that_arrives_after_its_session_ended_is_not_shown(how: str) -> None:
+async def test_a_preview_that_arrives_after_its_page_session_ended_is_not_shown(how: str) -> None:
     """A slow service's response must not appear on a page that was locked meanwhile."""
     desk = ToldDesk(previewed(), holds="preview")
     async with browser_of(desk) as browser:
@@ -64,7 +64,7 @@ async def test_a_preview_that_arrives_after_its_session_ended_is_not_shown(how: 
 
 
 @pytest.mark.parametrize("how", ["locked", "over"])
-async def test_a_decision_recorded_just_before_the_session_ended_is_confirmed(how: str) -> None:
+async def test_a_decision_recorded_just_before_its_page_session_ended_is_confirmed(how: str) -> None:
     """The page says what is on record then."""
     desk = ToldDesk(asking(), holds="decide")
     async with browser_of(desk) as browser:
@@ -77,7 +77,7 @@ async def test_a_decision_recorded_just_before_the_session_ended_is_confirmed(ho
     assert "The request is decided. On record: denied." in page
 
 
-async def test_a_decision_that_comes_after_its_session_ended_does_not_count() -> None:
+async def test_a_decision_that_comes_after_its_page_session_ended_does_not_count() -> None:
     """The session ended before anything was signed: the page says that the question is still pending."""
     desk = ToldDesk(previewed(), holds="preview")
     async with browser_of(desk) as browser:

@@ -56,7 +56,7 @@ def waits(home: DaemonHome, asked: dict[str, Any]) -> bool:
     return bool(home.result(asked, wait=0)["status"] == "pending_approval")
 
 
-def test_a_terminal_cannot_approve_a_preview_after_the_page_loaded_a_newer_one(
+def test_a_terminal_cannot_approve_a_preview_after_the_page_loaded_a_newer_preview(
     home: DaemonHome, person: PageClient, terminal: KeptApprover, asked: dict[str, Any], upstream: CountingServer
 ) -> None:
     """The page's own approval, of the newer preview, counts."""
@@ -73,7 +73,7 @@ def test_a_terminal_cannot_approve_a_preview_after_the_page_loaded_a_newer_one(
     assert (home.result(asked)["status"], upstream.effects) == ("completed", effects + 1)
 
 
-def test_the_page_cannot_approve_a_preview_after_a_terminal_loaded_a_newer_one(
+def test_the_page_cannot_approve_a_preview_after_a_terminal_loaded_a_newer_preview(
     home: DaemonHome, person: PageClient, terminal: KeptApprover, asked: dict[str, Any], upstream: CountingServer
 ) -> None:
     """The page says so, and shows the newer state when it is opened again, which can be approved."""
@@ -91,7 +91,7 @@ def test_the_page_cannot_approve_a_preview_after_a_terminal_loaded_a_newer_one(
     assert home.result(asked)["status"] == "completed"
 
 
-def test_a_browser_cannot_approve_a_preview_after_another_loaded_a_newer_one(
+def test_a_browser_cannot_approve_a_preview_after_another_browser_loaded_a_newer_preview(
     home: DaemonHome, person: PageClient, other: PageClient, asked: dict[str, Any], upstream: CountingServer
 ) -> None:
     """The first browser's approval is refused, and the second one's counts."""
@@ -108,7 +108,7 @@ def test_a_browser_cannot_approve_a_preview_after_another_loaded_a_newer_one(
     assert home.result(asked)["status"] == "completed"
 
 
-def test_equal_previews_of_two_browsers_are_approved_by_either(
+def test_a_browser_can_approve_its_preview_after_another_browser_loaded_an_equal_preview(
     home: DaemonHome, person: PageClient, other: PageClient, asked: dict[str, Any]
 ) -> None:
     """Both browsers saw the same state, so the same digest is signed."""
@@ -118,7 +118,7 @@ def test_equal_previews_of_two_browsers_are_approved_by_either(
     assert home.result(asked)["status"] == "completed"
 
 
-def test_a_denial_counts_whichever_preview_is_the_newest(
+def test_a_denial_is_accepted_even_if_a_newer_preview_was_loaded(
     home: DaemonHome, person: PageClient, other: PageClient, asked: dict[str, Any], upstream: CountingServer
 ) -> None:
     """A denial is safe, because nothing runs."""
@@ -130,7 +130,7 @@ def test_a_denial_counts_whichever_preview_is_the_newest(
     assert home.result(asked)["status"] == "denied"
 
 
-def test_a_failed_preview_leaves_the_newest_one_valid(
+def test_a_failed_preview_leaves_the_newest_preview_valid(
     home: DaemonHome, person: PageClient, terminal: KeptApprover, asked: dict[str, Any], upstream: CountingServer
 ) -> None:
     """The newest preview still counts, and an older one does not count again."""

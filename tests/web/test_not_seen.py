@@ -36,7 +36,7 @@ async def test_an_approval_is_offered_only_if_the_required_preview_has_content(s
 
 
 @pytest.mark.parametrize("shown", [FAILED, SHOWN], ids=["failed", "shown"])
-async def test_a_forged_form_approves_nothing_without_a_preview(shown: Preview) -> None:
+async def test_a_forged_form_cannot_approve_a_run_whose_required_preview_failed(shown: Preview) -> None:
     """Both steps sign nothing; the same form counts with a preview that has content, and a denial always does."""
     desk = desk_with(shown)
     digest = shown.digest or desk.questions[0]["digest"]

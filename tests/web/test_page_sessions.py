@@ -45,7 +45,7 @@ def why(sessions: Sessions, cookies: list[str]) -> Ended | None:
     return None if past is None else past.why
 
 
-async def test_a_page_locks_after_fifteen_minutes_even_if_it_is_in_use(sessions: Sessions, desk: Any) -> None:
+async def test_a_review_page_locks_after_fifteen_minutes_even_if_it_is_in_use(sessions: Sessions, desk: Any) -> None:
     """The key is wiped at that time."""
     key = Key()
     session, cookie = await sessions.open(key, key.key_id, Process(1))
@@ -76,7 +76,7 @@ async def test_a_page_session_ends_on_time_even_without_a_request(sessions: Sess
     assert sessions.count == 0
 
 
-async def test_a_request_from_another_process_locks_the_page(sessions: Sessions, desk: Any) -> None:
+async def test_a_request_from_a_process_other_than_the_browser_locks_the_page(sessions: Sessions, desk: Any) -> None:
     """The session ends at once, before the process gets any answer."""
     key = Key()
     session, cookie = await sessions.open(key, key.key_id, Process(1))
@@ -88,7 +88,7 @@ async def test_a_request_from_another_process_locks_the_page(sessions: Sessions,
     assert desk.told[1:] == [(session.id, "process"), ("page", "process")]
 
 
-async def test_a_session_beyond_the_limit_ends_the_oldest_one(sessions: Sessions) -> None:
+async def test_a_page_session_beyond_the_limit_ends_the_oldest_page_session(sessions: Sessions) -> None:
     """All other sessions stay open."""
     keys = [Key() for _ in range(MAX_SESSIONS + 1)]
     cookies = [(await sessions.open(key, key.key_id, Process(1)))[1] for key in keys]
@@ -142,7 +142,7 @@ async def test_a_page_session_can_exist_without_the_approvers_key(sessions: Sess
     assert sessions.of_cookies([cookie]) is None
 
 
-async def test_a_session_of_a_revoked_passkey_ends(sessions: Sessions, desk: Any) -> None:
+async def test_the_page_session_of_a_revoked_passkey_ends(sessions: Sessions, desk: Any) -> None:
     """The session of another key stays open."""
     session, cookie = await sessions.open(None, "webauthn:one", Process(1))
     _, other = await sessions.open(Key(), "ed25519:one", Process(1))
@@ -177,7 +177,7 @@ async def test_a_page_sessions_previews_are_bounded_in_number_and_size(sessions:
     assert session.preview_of("large", "d") is None
 
 
-async def test_a_forms_token_depends_on_each_field_and_where_it_ends(sessions: Sessions) -> None:
+async def test_a_forms_token_depends_on_each_field_and_on_the_fields_boundaries(sessions: Sessions) -> None:
     """The fields `ab`, `c` differ from `a`, `bc`; and a token of one session is invalid in another."""
     first, second = [(await sessions.open(Key(), "ed25519:one", Process(1)))[0] for _ in range(2)]
 

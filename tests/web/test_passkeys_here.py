@@ -148,7 +148,7 @@ def test_a_passkeys_answer_unlocks_the_page_once_and_only_for_its_nonce(home: Da
     assert second.cookie is None
 
 
-def test_adding_and_revoking_a_passkey_take_the_sessions_token(
+def test_adding_and_revoking_a_passkey_takes_the_page_sessions_token(
     home: DaemonHome, person: PageClient, device: Device
 ) -> None:
     """Adding also takes the approver's key, which a session of a passkey does not have."""
@@ -169,7 +169,7 @@ def test_adding_and_revoking_a_passkey_take_the_sessions_token(
 
 
 @pytest.mark.parametrize("is_shared", [False, True], ids=["alone", "shared"])
-def test_a_process_that_cannot_be_identified_gets_no_challenge(
+def test_a_process_that_cannot_be_identified_gets_no_passkey_challenge(
     home: DaemonHome, device: Device, is_shared: bool
 ) -> None:
     """Two processes share a connection, or the process hides, so nobody can say which one would be unlocked."""

@@ -25,7 +25,7 @@ def test_the_template_engine_is_not_imported_before_the_first_page() -> None:
 
 
 @pytest.mark.parametrize("text", CORPUS.values(), ids=CORPUS.keys())
-def test_a_template_escapes_everything_it_prints(text: str) -> None:
+def test_a_page_template_escapes_everything_that_it_prints(text: str) -> None:
     """Hidden characters are spelled out and markup is escaped, even in a template that forgets to; our markup passes."""
     environment = templating.page_templates().templates
     shown = environment.from_string("<p>{{ text }}</p>").render(text=text)
@@ -34,13 +34,13 @@ def test_a_template_escapes_everything_it_prints(text: str) -> None:
     assert "<" not in shown.removeprefix("<p>").removesuffix("</p>")
 
 
-def test_an_undefined_name_in_a_template_is_an_error() -> None:
+def test_an_undefined_name_in_a_page_template_is_an_error() -> None:
     """The alternative would be an empty place on the page."""
     with pytest.raises(jinja2.UndefinedError):
         templating.page_templates().templates.from_string("{{ nothing }}").render()
 
 
-def test_the_style_and_script_cannot_close_their_own_html_element() -> None:
+def test_the_pages_style_and_script_cannot_close_their_own_html_element() -> None:
     """Both are inserted into the page as they are."""
     environment = templating.page_templates().templates
 

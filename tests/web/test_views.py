@@ -42,7 +42,7 @@ async def test_the_number_of_concurrent_unlock_attempts_is_bounded() -> None:
     assert turned_away == [True] * 4 + [False] * (MAX_STRANGERS + 2)
 
 
-async def test_two_questions_about_one_action_are_distinguishable_in_the_queue() -> None:
+async def test_two_questions_about_one_action_are_distinguishable_in_the_queue_page() -> None:
     """The row has its headline, escaped."""
     lines = ["to=mira@example.com", "to=\u202e<b>mallory</b>", ""]
     desk = ToldDesk(*(asking(approval_id=f"{ASKED[:-1]}{n}", headline=line) for n, line in enumerate(lines)))
@@ -118,7 +118,9 @@ _ERROR = {**_OTHER, "audit_id": None, "details": {}}
         ("cancelled", {}, "Withdrawn: nothing ran"),
     ],
 )
-async def test_the_result_stands_in_a_line_below_the_headline(status: str, found: dict[str, Any], said: str) -> None:
+async def test_the_page_of_a_run_shows_its_result_in_a_line_below_the_headline(
+    status: str, found: dict[str, Any], said: str
+) -> None:
     """The line has the words of the card, with the result or the reason of a failure."""
     desk = ToldDesk(asking(status=status, audit_id="run-1"))
     desk.came = {"status": status, **found}
@@ -166,7 +168,7 @@ def test_a_timestamp_out_of_range_is_shown_unchanged_on_the_page(moment: object)
         {"decided_at": "9999-12-31T23:59:59-14:00", "status": "denied"},
     ],
 )
-async def test_a_question_with_a_timestamp_out_of_range_is_shown(change: dict[str, str]) -> None:
+async def test_the_pages_of_a_question_with_a_timestamp_out_of_range_are_shown(change: dict[str, str]) -> None:
     """The queue and the question's own page show it."""
     desk = ToldDesk(asking(**change))
     async with browser_of(desk) as browser:
@@ -187,7 +189,7 @@ async def test_a_question_with_a_timestamp_out_of_range_is_shown(change: dict[st
     ids=str,
 )
 @pytest.mark.parametrize("status", ["pending_approval", "denied"])
-async def test_a_malformed_question_gets_a_page_that_says_so(
+async def test_a_malformed_question_gets_an_error_page_that_says_what_to_do(
     change: dict[str, object], codes: tuple[int, int], status: str
 ) -> None:
     """The error page has a content security policy and says what to do; the next page is answered. A subject that is an

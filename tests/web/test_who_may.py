@@ -99,7 +99,7 @@ def test_a_form_sent_by_another_site_is_refused(
         {"decision": "deny"},
     ],
 )
-def test_a_changed_form_is_refused(
+def test_a_form_with_changed_fields_is_refused(
     home: DaemonHome, person: PageClient, confirm: Form, change: dict[str, str | None]
 ) -> None:
     """The token of a form covers exactly what the form does."""
@@ -111,7 +111,7 @@ def test_a_changed_form_is_refused(
 
 
 @pytest.mark.abuse_case("D29")
-def test_a_token_is_valid_for_one_session_one_question_and_one_form(
+def test_a_forms_token_is_valid_for_one_page_session_one_question_and_one_form(
     home: DaemonHome, person: PageClient, confirm: Form
 ) -> None:
     """Tokens of another session, another question, or another form of the same page are refused."""
@@ -149,7 +149,9 @@ def test_a_token_is_valid_for_one_session_one_question_and_one_form(
     ],
     ids=["twice", "unknown", "no value", "not ASCII", "not UTF-8", "many", "large"],
 )
-def test_a_malformed_form_is_refused_with_an_explanation(person: PageClient, confirm: Form, body: bytes) -> None:
+def test_a_malformed_form_of_the_page_is_refused_with_an_explanation(
+    person: PageClient, confirm: Form, body: bytes
+) -> None:
     """The page keeps working afterwards."""
     refused = person.post(confirm.action, body)
 
@@ -157,7 +159,7 @@ def test_a_malformed_form_is_refused_with_an_explanation(person: PageClient, con
     assert person.get("/approvals").status == 200
 
 
-def test_a_form_that_does_not_arrive_times_out(person: PageClient, confirm: Form) -> None:
+def test_a_form_whose_body_does_not_arrive_times_out(person: PageClient, confirm: Form) -> None:
     """The response is 408, after the time that is allowed for a body."""
     with socket.create_connection(("127.0.0.1", person.port), timeout=30) as connection:
         lines = [
@@ -174,7 +176,9 @@ def test_a_form_that_does_not_arrive_times_out(person: PageClient, confirm: Form
         assert b" 408 " in connection.recv(4096).split(b"\r\n", 1)[0]
 
 
-def test_every_response_has_the_security_headers(home: DaemonHome, person: PageClient, stranger: PageClient) -> None:
+def test_every_response_of_the_page_has_the_security_headers(
+    home: DaemonHome, person: PageClient, stranger: PageClient
+) -> None:
     """Pages, refusals, redirects and updates may not be framed or cached, and send forms only to the page."""
     asked = home.asked("mild")["approval_id"]
     answers = [
@@ -211,7 +215,9 @@ def test_every_service_worker_script_from_the_port_unregisters_itself(stranger: 
 # The process that unlocked
 
 
-def test_a_cookie_from_another_process_is_refused_and_locks_the_page(home: DaemonHome, person: PageClient) -> None:
+def test_the_page_cookie_sent_by_another_process_is_refused_and_locks_the_page(
+    home: DaemonHome, person: PageClient
+) -> None:
     """The refusal is recorded, and the browser's next page says so; before, the cookie worked in its own process."""
     assert person.get("/approvals").status == 200
     refusals, locked = len(of_kind(home, "approval.refused")), len(of_kind(home, "page.locked"))
@@ -230,7 +236,9 @@ def test_a_cookie_from_another_process_is_refused_and_locks_the_page(home: Daemo
     assert "Waiting for you" not in after.words
 
 
-def test_a_cookie_from_a_hidden_process_is_refused_and_locks_the_page(home: DaemonHome, person: PageClient) -> None:
+def test_the_page_cookie_sent_by_an_unidentifiable_process_is_refused_and_locks_the_page(
+    home: DaemonHome, person: PageClient
+) -> None:
     """A process that is not dumpable can be inspected by root only, so it could be any program."""
     hidden = "import ctypes; assert ctypes.CDLL(None).prctl(4, 0, 0, 0, 0) == 0\n" + THIEF
     words = [sys.executable, "-c", hidden, str(person.port), str(person.cookie), "/approvals"]
@@ -249,7 +257,7 @@ def test_a_browser_process_may_use_several_connections(person: PageClient) -> No
         assert "Waiting for you" in client.get("/approvals").words
 
 
-def test_a_foreign_cookie_of_the_same_name_does_not_hide_the_right_one(home: DaemonHome, person: PageClient) -> None:
+def test_a_foreign_cookie_of_the_same_name_does_not_hide_the_page_cookie(home: DaemonHome, person: PageClient) -> None:
     """Another server on localhost may set one of this name: it does not count, and does not displace the right one."""
     own = person.cookie
     name = str(own).partition("=")[0]
@@ -270,7 +278,7 @@ def test_locking_the_page_ends_its_session_for_good(home: DaemonHome, person: Pa
     assert of_kind(home, "page.locked")[-1]["reason"] == "asked"
 
 
-def test_a_browser_that_an_agent_started_unlocks_nothing(home: DaemonHome) -> None:
+def test_a_browser_that_an_agent_started_cannot_unlock_the_page(home: DaemonHome) -> None:
     """An agent may drive its child processes, so they are refused even with the right passphrase; others are not."""
     program = """
 import http.client, subprocess, sys
@@ -329,7 +337,7 @@ os.write(write, f"{answer.status} {'An agent started this browser' in answer.rea
 
 @pytest.mark.abuse_case("D40")
 @pytest.mark.parametrize(("has_token", "said"), [(True, "403 True"), (False, "303 False")])
-def test_an_agents_detached_browser_is_recognized_by_the_sessions_token(
+def test_an_agents_detached_browser_is_recognized_by_the_session_token_in_its_environment(
     home: DaemonHome, has_token: bool, said: str
 ) -> None:
     """The browser forked twice and called setsid, so no ancestor is the agent.
@@ -353,7 +361,7 @@ def test_an_agents_detached_browser_is_recognized_by_the_sessions_token(
     assert ran.stdout == said
 
 
-def test_the_launcher_and_the_page_use_the_same_token_variable() -> None:
+def test_the_launch_command_and_the_page_use_the_same_session_token_variable() -> None:
     """Each defines the name for itself, because neither module may import the other."""
     assert launched.TOKEN_VARIABLE == TOKEN_VARIABLE
 
@@ -387,7 +395,7 @@ def guessed(home: DaemonHome) -> list[str]:
 
 
 @pytest.mark.abuse_case("D40")
-def test_wrong_passphrases_of_a_process_are_limited(own_home: DaemonHome) -> None:
+def test_the_number_of_wrong_passphrases_from_one_process_is_limited(own_home: DaemonHome) -> None:
     """Even the right one is refused after five in a minute. The person's browser can unlock meanwhile."""
     assert guessed(own_home) == ["403"] * 5 + ["429"]
     client = PageClient(own_home)
@@ -399,7 +407,7 @@ def test_wrong_passphrases_of_a_process_are_limited(own_home: DaemonHome) -> Non
     assert (refused.status, "5 wrong passphrases within a minute" in refused.words) == (429, True)
 
 
-def test_wrong_passphrases_of_all_programs_together_are_limited(own_home: DaemonHome) -> None:
+def test_the_number_of_wrong_passphrases_from_all_programs_together_is_limited(own_home: DaemonHome) -> None:
     """Further passphrases are not tried after twenty in a minute, not even that of a new process."""
     for _ in range(4):
         assert guessed(own_home) == ["403"] * 5 + ["429"]
@@ -409,7 +417,7 @@ def test_wrong_passphrases_of_all_programs_together_are_limited(own_home: Daemon
     assert "aileron approval list" in refused.words
 
 
-def test_after_a_restart_the_address_is_the_same_and_every_page_is_locked(own_home: DaemonHome) -> None:
+def test_after_a_restart_the_review_address_is_the_same_and_every_page_is_locked(own_home: DaemonHome) -> None:
     """This holds even after a kill, because sessions are only in memory."""
     asked = own_home.asked("mild")
     client = PageClient(own_home)
@@ -465,7 +473,7 @@ def test_a_locked_vault_unlocks_no_page_and_decides_nothing(own_home: DaemonHome
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="becoming another user takes root")
-def test_another_user_of_the_machine_unlocks_nothing_and_writes_nothing(home: DaemonHome) -> None:
+def test_another_user_of_the_machine_cannot_unlock_the_page_and_no_refusal_is_recorded(home: DaemonHome) -> None:
     """The user is refused even with the passphrase, and the attempt adds no row to this home's record."""
     refusals = len(of_kind(home, "approval.refused"))
     program = """

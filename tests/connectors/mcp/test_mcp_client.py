@@ -92,7 +92,7 @@ HOSTILE: dict[str, tuple[Reply, str]] = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 @pytest.mark.parametrize("protocol", [LATEST, MODERN])
-def test_an_invalid_answer_is_refused(name: str, protocol: str) -> None:
+def test_an_invalid_answer_of_an_mcp_server_is_refused_with_the_reason(name: str, protocol: str) -> None:
     """The error says what is wrong with the answer, and whether the call can be repeated; it contains no secret."""
     reply, words = HOSTILE[name]
     wire = Played(call=reply)
@@ -109,7 +109,7 @@ def test_an_invalid_answer_is_refused(name: str, protocol: str) -> None:
     assert all(said.is_closed for said in wire.said)
 
 
-def test_an_invalid_message_is_kept_in_the_details() -> None:
+def test_an_invalid_message_of_a_server_is_kept_in_the_details_of_the_failure() -> None:
     """The tool may have run, so the failure's details have the message as it was received."""
     with pytest.raises(ExternalApiError) as caught:
         called(Played(call=lambda asked: Said([b'{"jsonrpc":"2.0","result":"paid 7"'])), LATEST)
@@ -143,7 +143,7 @@ def test_only_the_first_response_to_a_request_is_read() -> None:
     assert called(wire) == DONE
 
 
-def test_progress_is_reported_and_bounded() -> None:
+def test_only_progress_of_the_current_call_is_reported_and_its_rate_is_bounded() -> None:
     """Only progress of this call is reported, in numbers, and not more often than a person can read."""
     heard: list[tuple[float, float | None, str | None]] = []
     params = [
@@ -160,7 +160,7 @@ def test_progress_is_reported_and_bounded() -> None:
     assert len(heard) < 200
 
 
-def test_a_session_is_named_in_each_request_and_ended() -> None:
+def test_an_mcp_session_is_named_in_each_request_and_ended_by_the_client() -> None:
     """Each request after the first also has the negotiated protocol revision."""
     first = {**RESULTS["initialize"], "protocolVersion": "2025-06-18"}
     wire = Played(
@@ -175,7 +175,7 @@ def test_a_session_is_named_in_each_request_and_ended() -> None:
 
 
 @pytest.mark.parametrize("session", ["a\r\nX-Evil: 1", "a b", "ü", "x" * 2000])
-def test_a_session_id_that_could_break_a_header_is_refused(session: str) -> None:
+def test_an_mcp_session_id_that_could_break_a_header_is_refused(session: str) -> None:
     """The client never sends such an id back to the server."""
     reply = json.dumps(answer(1, RESULTS["initialize"])).encode()
     wire = Played(initialize=lambda asked: Said([reply], mcp_session_id=session))
@@ -184,7 +184,7 @@ def test_a_session_id_that_could_break_a_header_is_refused(session: str) -> None
     assert wire.methods == ["initialize"]
 
 
-def test_the_client_ends_its_session_after_a_failed_call_too() -> None:
+def test_the_client_ends_its_mcp_session_after_a_failed_call_too() -> None:
     """A server that refuses to end its session changes nothing about the result."""
     reply = json.dumps(answer(1, RESULTS["initialize"])).encode()
     wire = Played(
@@ -221,7 +221,7 @@ def test_a_timeout_while_listing_tools_says_that_no_tool_was_called() -> None:
         called(Played(list=late))
 
 
-def test_the_client_finds_out_which_revision_a_server_speaks() -> None:
+def test_the_client_finds_out_which_protocol_revision_a_server_speaks() -> None:
     """The client uses `server/discover` if the server has it, else `initialize`. An outage or refusal is an error."""
     found = {"supportedVersions": [MODERN], "_meta": {"io.modelcontextprotocol/serverInfo": {"name": "New"}}}
     with Client(Played(discover=lambda asked: body(answer(asked["id"], found)))) as new:
@@ -237,7 +237,7 @@ def test_the_client_finds_out_which_revision_a_server_speaks() -> None:
         Client(Played(discover=lambda asked: Said(status=401))).open()
 
 
-def test_an_unknown_revision_is_refused() -> None:
+def test_an_unknown_protocol_revision_of_a_server_is_refused() -> None:
     """The error names the revision that the server chose."""
     wire = Played(initialize=lambda asked: body(answer(asked["id"], {"protocolVersion": "2031-01-01"})))
     with pytest.raises(ExternalApiError, match="2031-01-01"):
@@ -266,7 +266,7 @@ ENDS: dict[str, Callable[[dict[str, Any]], Any]] = {
 
 @pytest.mark.parametrize("name", ENDS)
 @pytest.mark.parametrize("protocol", [LATEST, MODERN])
-def test_a_last_page_may_have_a_cursor_that_leads_back_to_a_known_page(name: str, protocol: str) -> None:
+def test_a_list_of_tools_ends_at_a_cursor_that_leads_back_to_a_known_page(name: str, protocol: str) -> None:
     """Each tool is listed once, and the client asks at most twice."""
     wire = Played(list=lambda asked: body(answer(asked["id"], ENDS[name](asked["params"]))))
     with Client(wire) as client:
@@ -308,7 +308,7 @@ def test_a_request_refused_for_another_reason_than_a_lost_session_is_not_repeate
 
 @pytest.mark.parametrize("gone", GONE)
 @pytest.mark.parametrize("method", ["tools/list", "tools/call"])
-def test_a_lost_session_is_replaced_once(method: str, gone: str) -> None:
+def test_a_lost_mcp_session_is_replaced_once(method: str, gone: str) -> None:
     """The client repeats its requests in the new session, with the list: the tool may have changed."""
     wire = Played(initialize=begun("one", "two"))
 
@@ -370,7 +370,7 @@ def test_a_broken_connection_keeps_its_own_failure_class() -> None:
         called(Played(call=broken))
 
 
-def test_an_event_without_data_is_not_a_message() -> None:
+def test_a_server_sent_event_without_data_is_not_a_message() -> None:
     """Servers that can resume a stream begin it with such an event (2025-11-25)."""
     begins = b"id: 1\ndata: \n\n"
     wire = Played(call=lambda asked: Said([begins, event(answer(asked["id"]))], STREAM))

@@ -67,7 +67,7 @@ def test_a_tool_gets_its_arguments_under_its_own_names(served: Served) -> None:
     assert served.call("add_note", text="milk", important_note=True) == {"text": "added milk!"}
 
 
-def test_structured_content_is_the_output(served: Served) -> None:
+def test_the_structured_content_of_a_tool_result_is_the_output(served: Served) -> None:
     """The output is the tool's data, and not the text that the tool returns beside it."""
     assert served.call("list_notes", limit=1) == {"result": [{"id": 2, "text": "note 2"}]}
 
@@ -88,7 +88,7 @@ def test_arguments_that_violate_the_tool_s_schema_are_never_sent(served: Served)
     assert served.app.methods == []
 
 
-def test_no_session_is_left_at_the_server(served: Served, request: pytest.FixtureRequest) -> None:
+def test_no_mcp_session_is_left_at_the_server(served: Served, request: pytest.FixtureRequest) -> None:
     """A conversation that began with `initialize` ends with DELETE; one without a session has two requests."""
     served.call("add_note", text="milk")
 
@@ -120,7 +120,7 @@ def test_a_tool_whose_description_changed_is_not_called(tmp_path: Path, protocol
     assert other["result"]
 
 
-def test_a_server_that_speaks_only_the_other_revision_is_still_called(tmp_path: Path) -> None:
+def test_a_server_that_dropped_the_imported_protocol_revision_is_still_called(tmp_path: Path) -> None:
     """Tools were imported with one protocol revision; the server has dropped that revision since."""
     with serving(app_of()) as port:
         folder = sources(tmp_path, port, MODERN)

@@ -92,7 +92,7 @@ RESULTS: list[tuple[dict[str, Any], Any]] = [
 
 
 @pytest.mark.parametrize(("result", "output"), RESULTS)
-def test_each_kind_of_content_becomes_data(result: dict[str, Any], output: Any) -> None:
+def test_each_kind_of_content_in_a_tool_result_becomes_data(result: dict[str, Any], output: Any) -> None:
     """Text is text, structured content is as it is, and other content says its type."""
     assert done(result).output == output
 
@@ -139,7 +139,7 @@ def test_a_result_that_violates_its_schema_is_returned_with_a_note(result: Any, 
     assert told == output
 
 
-def test_only_the_first_1000_parts_are_returned() -> None:
+def test_only_the_first_1000_parts_of_a_tool_result_are_returned() -> None:
     """The note says how many there are in all."""
     told = done({"content": [{"type": "x"}] * 1001}).output
     assert len(told["content"]) == 1000
@@ -190,7 +190,7 @@ def test_a_changed_tool_is_not_called(now: dict[str, Any], place: str) -> None:
 
 
 @pytest.mark.parametrize("is_changed", [False, True])
-def test_a_tool_is_compared_again_in_a_new_session(is_changed: bool) -> None:
+def test_a_tool_is_compared_again_in_a_new_mcp_session(is_changed: bool) -> None:
     """A server that has forgotten the session may have been restarted, with other tools."""
     asked: list[str] = []
 
@@ -232,7 +232,7 @@ def test_a_missing_or_duplicate_tool_is_not_called() -> None:
     assert "twice" in done({}, now=[TOOL, TOOL]).failure.message
 
 
-def test_reported_differences_are_bounded() -> None:
+def test_the_reported_differences_of_a_changed_tool_are_bounded() -> None:
     """Eight places at most are reported, each with a piece of both texts around the difference."""
     many = {f"p{number}": {"description": "a" * 5000 + "b"} for number in range(50)}
     now = {name: {"description": "a" * 5000 + "c"} for name in many}
@@ -259,7 +259,7 @@ def test_arguments_go_to_the_tool_s_properties_and_headers() -> None:
 
 
 @pytest.mark.parametrize("args", [{"other": 1}, {"note_text": 1}, {}])
-def test_invalid_arguments_are_the_callers_fault(args: dict[str, Any]) -> None:
+def test_invalid_arguments_are_bad_input_and_no_request_is_sent(args: dict[str, Any]) -> None:
     """The failure is `bad_input`, and no request is sent."""
     schema = {"type": "object", "properties": {"noteText": {"type": "string"}}, "required": ["noteText"]}
     found = done({}, args=args, arguments={"noteText": "note_text"}, sent=schema)

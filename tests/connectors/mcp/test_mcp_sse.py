@@ -64,7 +64,7 @@ def test_messages_are_read_as_they_were_sent(values: list[dict[str, str]], end: 
         (b"data\n\n", [b""]),
     ],
 )
-def test_events_are_read_as_the_standard_says(data: bytes, messages: list[bytes]) -> None:
+def test_server_sent_events_are_parsed_as_in_the_examples_of_the_standard(data: bytes, messages: list[bytes]) -> None:
     """The cases are the examples of its section 9.2.6, and unfinished events."""
     assert read(data) == messages
 
@@ -74,7 +74,7 @@ def test_events_are_read_as_the_standard_says(data: bytes, messages: list[bytes]
     [b"data: " + b"x" * MAX_EVENT_BYTES, b"x" * (MAX_EVENT_BYTES + 1), b"data: 12345678\n" * (MAX_EVENT_BYTES // 8)],
     ids=["one line", "no field", "many lines"],
 )
-def test_an_endless_event_is_refused_at_a_limit(stream: bytes) -> None:
+def test_an_endless_server_sent_event_is_refused_at_a_limit(stream: bytes) -> None:
     """Afterwards the reader refuses everything."""
     events = Events()
     pieces = [stream[at : at + (1 << 16)] for at in range(0, len(stream), 1 << 16)]
@@ -84,7 +84,7 @@ def test_an_endless_event_is_refused_at_a_limit(stream: bytes) -> None:
         events.feed(b"data: {}\n\n")
 
 
-def test_ignored_fields_do_not_count_towards_the_limit() -> None:
+def test_ignored_fields_of_an_event_stream_do_not_count_towards_its_limit() -> None:
     """A stream may be kept open with comments for any time: the client limits that."""
     events = Events(limit_bytes=100)
     for _ in range(1000):

@@ -40,7 +40,7 @@ def failed(of: dict[str, Any], answer: list[Reply], /, method: str = "get") -> t
 # Successful answers
 
 
-def test_json_is_the_output() -> None:
+def test_a_json_answer_is_the_output_of_the_operation() -> None:
     """An object is returned as it is, a list as `items`, anything else as it is."""
     assert answered(declares(), says({"a": 1})).output == {"a": 1}
     assert answered(declares(), says([1])).output == {"items": [1]}
@@ -66,7 +66,9 @@ def test_an_answer_without_a_body_returns_the_status(status: int, body: bytes) -
         ({"200": "B", "2XX": "A"}, 200, False),
     ],
 )
-def test_the_schema_of_the_exact_status_comes_before_that_of_its_class(responses: Any, status: int, fits: bool) -> None:
+def test_the_schema_for_the_exact_status_takes_precedence_over_that_for_its_class(
+    responses: Any, status: int, fits: bool
+) -> None:
     """The last choice is `default`, unless it describes errors. An undocumented status is not checked."""
     kinds = {"A": {"type": "object"}, "B": {"type": "array"}}
     of = {"responses": {key: {"content": {JSON: {"schema": kinds[kind]}}} for key, kind in responses.items()}}
@@ -147,7 +149,9 @@ DEEP = b"[" * 70 + b"]" * 70
     ],
 )
 @pytest.mark.parametrize("method", ["get", "post"])
-def test_values_that_no_frame_can_carry_do_not_lose_the_answer(method: str, body: bytes, told: Any, where: str) -> None:
+def test_values_that_no_frame_can_carry_are_converted_and_the_answer_is_returned(
+    method: str, body: bytes, told: Any, where: str
+) -> None:
     """Large numbers become text, and invalid Unicode U+FFFD; a note says where. The schema sees the original
     number.
     """
@@ -179,17 +183,17 @@ def test_json_nested_deeper_than_a_frame_becomes_text_at_that_depth() -> None:
 
 
 @pytest.mark.parametrize("content_type", ["", "text/html", "application/octet-stream", "application/vnd.x+json", "x"])
-def test_json_of_another_content_type_is_still_json(content_type: str) -> None:
+def test_an_answer_documented_as_json_is_parsed_as_json_whatever_its_content_type(content_type: str) -> None:
     """The document declares JSON, and the document decides."""
     assert answered(declares({"type": "object"}), says({"a": 1}, content_type=content_type)).output == {"a": 1}
 
 
-def test_a_byte_order_mark_is_ignored() -> None:
+def test_a_byte_order_mark_at_the_start_of_an_answer_is_ignored() -> None:
     """Some services on Windows send one."""
     assert answered(declares(), says(b"\xef\xbb\xbf{}")).output == {}
 
 
-def test_the_schema_is_that_of_the_answers_media_type() -> None:
+def test_an_answer_is_checked_by_the_schema_for_its_media_type() -> None:
     """An exact name is used first, then a range of names."""
     of = {
         "responses": {
@@ -201,7 +205,7 @@ def test_the_schema_is_that_of_the_answers_media_type() -> None:
     assert answered(of, says(b"{}")).output["does_not_fit"].startswith("the whole is not an array")
 
 
-def test_text_is_decoded_in_its_charset() -> None:
+def test_a_text_answer_is_decoded_by_its_charset() -> None:
     """Lines of JSON are text, too."""
     done = answered({}, says("ü\n".encode("latin-1"), content_type="text/plain; charset=latin-1"))
     assert done.output == {"text": "ü\n", "content_type": "text/plain; charset=latin-1"}
@@ -223,7 +227,7 @@ def test_text_too_large_for_a_frame_is_cut() -> None:
     assert len(done.output["text"].encode()) > (1 << 20) - 5000
 
 
-def test_bytes_are_returned_as_base64_if_they_fit() -> None:
+def test_a_binary_answer_is_returned_as_base64_if_it_fits_a_frame() -> None:
     """Larger ones are an error that says so, and advises no second request if the first did something."""
     data = bytes(range(256)) * 3000
     done = answered({}, says(data, content_type="image/png"))
@@ -266,7 +270,7 @@ def test_a_large_list_shows_some_fields_of_its_members() -> None:
     assert answered(of, says([MEMBER] * 20)).output == {"items": [PICKED] * 20, "fields": LISTING["fields"]}
 
 
-def test_a_list_of_one_page_is_not_large() -> None:
+def test_a_list_of_8_kib_is_not_treated_as_large() -> None:
     """A page is 8 KiB; a byte more makes the list large."""
     of = {**declares(), "x-aileron-list": LISTING}
     page = b'[{"id":1,"text":"%s"}]' % (b"x" * (PAGE_BYTES - 20))
@@ -275,7 +279,7 @@ def test_a_list_of_one_page_is_not_large() -> None:
     assert "fields" in answered(of, says(page + b" ")).output
 
 
-def test_the_caller_chooses_fields() -> None:
+def test_a_caller_can_choose_which_fields_of_a_list_are_returned() -> None:
     """Exactly the chosen fields are returned, of a small list too; `*` returns all."""
     of = {**declares(), "x-aileron-list": LISTING}
     done = answered(of, says([MEMBER]), fields=["user", "user.login", "none.such"])
@@ -341,7 +345,7 @@ def test_after_a_write_the_beginning_of_a_too_large_answer_is_returned() -> None
 PAGED = declares(parameters=[parameter("page", schema={"type": "integer"})])
 
 
-def test_the_next_page_is_given_as_arguments() -> None:
+def test_the_output_has_the_arguments_that_request_the_next_page() -> None:
     """They stand beside a list and in an object, under a key that is free."""
     link = '<https://api.example.com/v1/items?page=2>; rel="next"'
     assert answered(PAGED, says([1], link=link), page=1).output == {"items": [1], "next": {"page": 2}}
@@ -355,7 +359,7 @@ def test_a_next_page_that_arguments_cannot_name_is_reported_as_more() -> None:
     assert answered(PAGED, says([1], link=link)).output == {"items": [1], "more": True}
 
 
-def test_the_next_page_may_be_named_in_the_answer() -> None:
+def test_the_next_page_may_be_named_in_the_body_of_the_answer() -> None:
     """The document says where. A link in a header has precedence, and chosen fields do not hide the page."""
     links = {"next": {"operationId": "x", "parameters": {"page": "$response.body#/rows/0/id"}}}
     of = {**PAGED, "responses": {"200": {"links": links}}, "x-aileron-list": {"at": ["rows"], "argument": "fields"}}
@@ -370,7 +374,7 @@ def test_the_next_page_may_be_named_in_the_answer() -> None:
 # Refusals and other failures
 
 
-def test_a_refusal_says_what_the_service_said() -> None:
+def test_the_failure_for_a_refusal_has_the_service_s_status_and_message() -> None:
     """The failure has the status, when to retry, and the service's words; the rest is in the details."""
     words, details = failed({}, says({"message": "Slow\ndown"}, 429, Retry_After="7"))
     assert words == "the service answered with status 429: Slow down"
@@ -413,7 +417,7 @@ def test_a_404_at_a_path_without_arguments_hints_at_the_address() -> None:
         (None, ""),
     ],
 )
-def test_an_error_message_is_found_where_services_put_it(answer: Any, words: str) -> None:
+def test_an_error_message_is_found_in_the_common_shapes_of_error_answers(answer: Any, words: str) -> None:
     """The cases are the common shapes."""
     message, details = failed({}, says(answer, 400))
     assert message == "the service answered with status 400" + (f": {words}" if words else "")

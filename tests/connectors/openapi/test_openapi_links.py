@@ -116,7 +116,7 @@ def arguments(
         ("?" + "&".join(["a"] * 300), None),
     ],
 )
-def test_a_link_becomes_arguments_or_is_only_reported(link: str, expected: Any) -> None:
+def test_a_link_to_the_next_page_becomes_arguments_or_is_only_reported_as_more(link: str, expected: Any) -> None:
     """The link becomes the arguments that differ, if the operation has them all and the link leads to the same place."""
     assert arguments(link) == expected
 
@@ -164,7 +164,7 @@ def test_a_link_may_name_the_same_resource_by_its_number() -> None:
     assert arguments(f"{BASE}/x/8?page=2", f"{BASE}/x/7", PAGE, path="/x/{id}") is None
 
 
-def test_without_a_link_there_is_no_next_page() -> None:
+def test_an_answer_without_a_link_to_the_next_page_has_no_next_page() -> None:
     """A link of another relation does not count either."""
     assert next_page(['<?page=9>; rel="last"'], BASE, endpoint(), named({})) is None
 
@@ -189,7 +189,7 @@ SINCE = {"from": "$response.body#/search/a~1b/end"}
         ([], None),
     ],
 )
-def test_a_link_of_the_document_takes_its_values_from_the_answer(body: Any, expected: Any) -> None:
+def test_a_link_object_of_the_document_takes_its_values_from_the_answer(body: Any, expected: Any) -> None:
     """An answer without a value has no next page, and neither has one with the value that was sent."""
     of = endpoint(parameters=[FROM])
     assert page_in(Link("x", SINCE), body, {"page_from": "t6"}, of, named({})) == expected

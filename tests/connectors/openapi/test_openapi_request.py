@@ -85,7 +85,7 @@ def test_a_missing_required_argument_is_named() -> None:
     assert refusal(of, id=1, q=1) == ("argument 'text' is missing", "text")
 
 
-def test_the_argument_that_chooses_fields_is_not_sent() -> None:
+def test_the_argument_that_chooses_fields_of_the_answer_is_not_sent_to_the_service() -> None:
     """The argument only selects which fields of the answer are returned."""
     operation: dict[str, Any] = {"x-aileron-list": {"fields": ["id"], "argument": "fields"}}
     of = endpoint(**operation)
@@ -151,7 +151,7 @@ def test_a_path_segment_that_a_server_would_shorten_to_a_dot_is_refused() -> Non
         ("a//b", "a%2F%2Fb"),
     ],
 )
-def test_any_other_argument_stays_one_path_segment(value: Any, segment: str) -> None:
+def test_an_accepted_path_argument_is_percent_encoded_into_one_segment(value: Any, segment: str) -> None:
     """The value is percent-encoded."""
     of = endpoint(path="/items/{id}/x", parameters=[parameter("id", "path")])
     assert request(of, id=value).url == f"{BASE}/items/{segment}/x"
@@ -182,20 +182,20 @@ def test_no_argument_changes_the_number_of_path_segments(value: Any, style: str,
         assert urllib.parse.unquote(parsed.path, errors="strict") == f"/v1{path}".replace("{id}", value)
 
 
-def test_a_path_with_a_query_of_its_own_keeps_it() -> None:
+def test_a_documented_path_with_a_query_keeps_its_query() -> None:
     """Some documents distinguish operations by such a query."""
     assert (
         request(endpoint(path="/x?action=list", parameters=[parameter("q")]), q="a").url == f"{BASE}/x?action=list&q=a"
     )
 
 
-def test_a_fragment_in_a_path_is_not_sent() -> None:
+def test_a_fragment_in_a_documented_path_is_not_sent() -> None:
     """Some documents distinguish operations of one path by it, and the query comes before it."""
     assert request(endpoint(path="/x#add", parameters=[parameter("q")]), q="a").url == f"{BASE}/x?q=a"
     assert request(endpoint(path="/x?b=c#add", parameters=[parameter("q")]), q="a").url == f"{BASE}/x?b=c&q=a"
 
 
-def test_a_parameter_with_content_is_json() -> None:
+def test_a_parameter_declared_with_content_is_sent_as_json() -> None:
     """This holds in a query, in a path, and in a header."""
     content: dict[str, Any] = {"content": {"application/json": {"schema": {"type": "object"}}}}
     of = endpoint(path="/x/{p}", parameters=[parameter("q", **content), parameter("p", "path", **content)])
@@ -208,7 +208,7 @@ def test_a_parameter_with_content_is_json() -> None:
 # Header fields
 
 
-def test_header_parameters_are_header_fields() -> None:
+def test_header_parameters_are_sent_as_header_fields() -> None:
     """Ours are added if the document has none of the same name."""
     of = endpoint(
         parameters=[parameter("X-Ids", "header"), parameter("accept", "header"), parameter("Authorization", "header")],
@@ -270,7 +270,7 @@ def test_an_optional_body_without_arguments_is_not_sent() -> None:
     assert request(endpoint("POST", requestBody=body("application/json", ITEM, argument="all"))).body is None
 
 
-def test_a_body_can_be_one_argument() -> None:
+def test_a_request_body_can_be_given_as_a_single_argument() -> None:
     """The example is a list."""
     of = endpoint("POST", requestBody=body("application/json", {"type": "array"}, argument="all", required=True))
     assert request(of, all=[1]).body == b"[1]"
@@ -278,7 +278,7 @@ def test_a_body_can_be_one_argument() -> None:
     assert refusal(of) == ("argument 'all' is missing", "all")
 
 
-def test_a_problem_in_a_body_names_the_argument() -> None:
+def test_the_error_for_a_problem_in_a_request_body_names_the_argument() -> None:
     """The message has the place in it. A problem of the whole body names no argument."""
     whole = {**ITEM, "maxProperties": 2}
     of = endpoint("POST", requestBody=body("application/json", whole))
@@ -303,7 +303,7 @@ STRIPE: dict[str, Any] = {
 DEEP = {"style": "deepObject", "explode": True}
 
 
-def test_a_form_is_written_as_its_encoding_says() -> None:
+def test_a_form_body_is_written_as_the_document_s_encoding_says() -> None:
     """Deep objects are written as Stripe has them. Without an encoding, fields are as in HTML forms, and objects are JSON."""
     encoding = {"metadata": DEEP, "expand": DEEP, "items": DEEP, "json": {"contentType": "application/json"}}
     of = endpoint("POST", requestBody=body(FORM, STRIPE, encoding=encoding))
@@ -332,7 +332,7 @@ def test_a_form_is_written_as_its_encoding_says() -> None:
 
 
 @given(st.dictionaries(st.sampled_from(["a", "b"]), st.text(st.characters(exclude_categories=["Cs"]))))
-def test_a_form_decodes_to_what_was_given(values: dict[str, str]) -> None:
+def test_a_form_body_decodes_to_the_given_values(values: dict[str, str]) -> None:
     """The values are any text."""
     assume(values)
     sent = request(endpoint("POST", requestBody=body(FORM, {"properties": {"a": {}, "b": {}}})), **values)
@@ -391,7 +391,7 @@ def test_a_multipart_body_has_files_text_and_json() -> None:
     assert refusal(of, {"File": {"type": "string", "format": "binary"}}, file="no!")[1] == "file"
 
 
-def test_each_multipart_request_has_another_boundary() -> None:
+def test_each_multipart_request_has_a_boundary_of_its_own() -> None:
     """A caller therefore cannot write a part that contains it."""
     of = endpoint("POST", requestBody=body("multipart/form-data", UPLOAD))
     assert len({dict(request(of, csv="x").headers)["Content-Type"] for _ in range(8)}) == 8

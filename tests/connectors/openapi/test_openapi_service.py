@@ -47,14 +47,14 @@ def test_a_request_goes_to_the_first_host_or_the_operations_own(server: str, ser
 
 
 @pytest.mark.parametrize("url", ["https://other.example.com/a", "https://up.example.com:8443", "http://up.example.com"])
-def test_an_operation_of_another_host_needs_it_in_the_manifest(url: str) -> None:
+def test_an_operation_of_another_host_needs_that_host_in_the_manifest(url: str) -> None:
     """The host must match by name and port; the error says that it is missing, and no request is sent."""
     done = asked({"servers": [{"url": url}]}, ["http://127.0.0.1:8080", "https://up.example.com"])
     assert "which is not among the hosts of the connector's manifest" in done.failure.message
     assert done.requests == ()
 
 
-def test_without_a_host_a_call_fails() -> None:
+def test_a_call_fails_if_the_manifest_names_no_host() -> None:
     """The manifest has no network."""
     assert asked({}, []).failure.message == "no host is granted, so that there is nobody to ask"
 
@@ -84,7 +84,7 @@ def test_operations_are_called_by_their_ids() -> None:
         assert (failure.failure_class, failure.details) == ("bad_input", {"argument": "x"})
 
 
-def test_an_operation_is_declared_once() -> None:
+def test_an_operation_that_two_documents_declare_is_an_error() -> None:
     """Two documents with the same operation are a mistake of the connector's author."""
     with declared(document({"/items": {"get": GET}})) as service, pytest.raises(ValueError, match="declared twice"):
         service.declare()
@@ -149,7 +149,9 @@ def test_an_error_response_that_breaks_off_keeps_its_status(tmp_path: Path) -> N
     assert message.details == {"status": 429, "retry_after_s": 7, "text": "slow do"}
 
 
-def test_operations_can_be_declared_for_tests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_operations_of_a_document_can_be_declared_without_starting_to_serve(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """`declare` adds the operations without starting to serve."""
     connector_of(tmp_path, document({"/items": {"get": GET}}))
     monkeypatch.syspath_prepend(str(tmp_path))

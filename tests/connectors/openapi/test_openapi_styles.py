@@ -71,12 +71,14 @@ def written(value: Any, style: Any, explode: bool) -> str:
         ("x", Way("deepObject", True), "color=x"),
     ],
 )  # fmt: skip
-def test_values_beyond_the_table_are_written_as_documented(value: Any, way: Way, expected: str) -> None:
+def test_values_outside_openapi_s_table_of_styles_are_written_as_documented(
+    value: Any, way: Way, expected: str
+) -> None:
     """The docstring of the module under test has these rules."""
     assert "&".join(f"{name}={text}" for name, text in query("color", value, way)) == expected
 
 
-def test_a_header_field_is_not_encoded() -> None:
+def test_the_value_of_a_header_field_is_not_percent_encoded() -> None:
     """Percent-encoding is for URLs (OpenAPI 3.1.1, section 4.8.12.2)."""
     assert field(["a b", "c"], False) == "a b,c"
     assert field(OBJECT, True) == "R=100,G=200,B=150"
@@ -86,14 +88,14 @@ texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 
 
 @given(texts)
-def test_encoded_text_decodes_to_itself(text: str) -> None:
+def test_percent_encoded_text_decodes_to_the_original_text(text: str) -> None:
     """The encoded text contains no delimiter."""
     assert urllib.parse.unquote(encoded(text), errors="strict") == text
     assert not set(encoded(text)) & set("/?#&=+;,:@[]{}!$'()* \\\"")
 
 
 @given(st.dictionaries(texts.filter(bool), texts, max_size=4), st.booleans())
-def test_a_query_decodes_to_what_was_given(values: dict[str, str], allow_reserved: bool) -> None:
+def test_a_query_string_decodes_to_the_given_names_and_values(values: dict[str, str], allow_reserved: bool) -> None:
     """Names and values may be any text."""
     of = endpoint(parameters=[parameter(name, allowReserved=allow_reserved) for name in values])
 
@@ -106,7 +108,9 @@ def test_a_query_decodes_to_what_was_given(values: dict[str, str], allow_reserve
 @given(
     st.lists(texts, min_size=1, max_size=4), st.sampled_from(["form", "spaceDelimited", "pipeDelimited"]), st.booleans()
 )
-def test_members_of_a_list_decode_to_what_was_given(values: list[str], style: Any, allow_reserved: bool) -> None:
+def test_the_encoded_members_of_a_list_decode_to_the_given_members(
+    values: list[str], style: Any, allow_reserved: bool
+) -> None:
     """A delimiter in a member does not separate."""
     ((_, text),) = query("x", values, Way(style, False, allow_reserved))
     delimiter = {"form": ",", "spaceDelimited": "%20", "pipeDelimited": "%7C"}[style]
@@ -116,7 +120,7 @@ def test_members_of_a_list_decode_to_what_was_given(values: list[str], style: An
 
 
 @given(st.dictionaries(texts, st.text("abc", min_size=1), min_size=1, max_size=3))
-def test_a_deep_object_decodes_to_its_keys(value: dict[str, str]) -> None:
+def test_an_encoded_deep_object_decodes_to_its_keys(value: dict[str, str]) -> None:
     """Brackets of the style and of a key look the same: that is a limit of the style."""
     pairs = query("x", value, Way("deepObject", True))
 
