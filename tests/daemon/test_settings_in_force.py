@@ -7,16 +7,15 @@ import http.client
 import json
 import os
 import socket
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import anyio
-import anyio.to_thread
 import pytest
 
 from aileron.actions.approved_texts import ApprovedTexts
+from aileron.audit.events import EgressEvent, Notice
 from aileron.audit.log import Audit
 from aileron.config import MAX_CONFIG_BYTES, LiveSettings, Settings, load_settings
 from aileron.daemon.consent_service.approver import ApproverState
@@ -273,6 +272,27 @@ def test_settings_that_widen_cells_need_the_approver() -> None:
         assert "the vault is locked" in locked["problem"]
 
 
+class GatedAudit(Audit):
+    """A record whose notices wait for the test's leave. Without a call of `close_gate`, they do not wait."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        super().__init__(ledger)
+        self._gate: tuple[anyio.Event, anyio.Event] | None = None
+
+    def close_gate(self) -> tuple[anyio.Event, anyio.Event]:
+        """Let notices wait. Return an event that is set when one waits, and an event to set for it to go on."""
+        self._gate = anyio.Event(), anyio.Event()
+        return self._gate
+
+    async def note(self, event: Notice | EgressEvent) -> int:
+        """Record an event, once the gate is open."""
+        if self._gate is not None:
+            is_waiting, is_open = self._gate
+            is_waiting.set()
+            await is_open.wait()
+        return await super().note(event)
+
+
 class Live(NamedTuple):
     """Settings in force without an approver, on a ledger of their own, and the ones that were told to others."""
 
@@ -281,6 +301,7 @@ class Live(NamedTuple):
     settings: LiveSettings
     told: list[Settings]
     ledger: Ledger
+    audit: GatedAudit
 
     def lock_after(self) -> float | None:
         """Return the setting `vault.lock_after` in force, in seconds."""
@@ -304,6 +325,7 @@ def live(tmp_path: Path) -> Iterator[Live]:
         raise AssertionError("without an approver nobody is asked")
 
     with Ledger.open(tmp_path / "ledger.db", tmp_path, "0.2.0") as ledger:
+        audit = GatedAudit(ledger)
         in_force = SettingsInForce(
             config,
             approver,
@@ -313,9 +335,9 @@ def live(tmp_path: Path) -> Iterator[Live]:
             settings=settings,
             wanted=settings.now,
             read=None,
-            audit=Audit(ledger),
+            audit=audit,
         )
-        yield Live(config, in_force, settings, told, ledger)
+        yield Live(config, in_force, settings, told, ledger, audit)
 
 
 @pytest.mark.anyio
@@ -349,24 +371,18 @@ async def test_a_setting_that_cannot_be_recorded_does_not_take_effect(live: Live
 
 @pytest.mark.anyio
 async def test_approving_settings_while_another_settings_change_is_recorded_undoes_no_change(live: Live) -> None:
-    """1. config.toml changes, and its record waits for the disk. 2. A person approves settings. 3. The record is written."""
-    is_held, is_free = threading.Event(), threading.Event()
-
-    def hold(_tx: object) -> None:
-        is_held.set()
-        is_free.wait(DEADLINE_S)
-
+    """1. config.toml changes, and its record waits. 2. A person approves settings. 3. The record is written."""
     approved = {**live.settings.now.consented(), "egress.private": ["nas.home:443"]}
     live.config.write_text('[vault]\nlock_after = "5m"\n')
+    is_waiting, is_open = live.audit.close_gate()
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(anyio.to_thread.run_sync, live.ledger.commit_now, hold)
-        await anyio.to_thread.run_sync(is_held.wait, DEADLINE_S)
         tasks.start_soon(live.in_force.look)
-        await anyio.wait_all_tasks_blocked()
+        with anyio.fail_after(DEADLINE_S):
+            await is_waiting.wait()
         tasks.start_soon(live.in_force.agreed, approved)
         await anyio.wait_all_tasks_blocked()
         unchanged = live.lock_after(), live.settings.now.consented()["egress.private"]
-        is_free.set()
+        is_open.set()
 
     assert unchanged == (None, [])
     assert (live.lock_after(), live.settings.now.consented()["egress.private"]) == (300.0, ["nas.home:443"])
