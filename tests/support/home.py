@@ -255,10 +255,17 @@ class DaemonHome:
             wait_ended(ingress_pid)
 
     def _wait_gone(self, pid: int) -> None:
-        """Wait until the lock is free: a dying process with several threads is a zombie before its files are closed."""
+        """Wait until the lock is free, or has gone to another daemon that a request of the test started since.
+
+        A dying process with several threads is a zombie before its files are closed.
+        """
         wait_ended(pid, within_s=_END_S)
         with (self.path / "run" / "daemon.lock").open("rb") as lock:
-            wait_until(lambda: try_lock(lock), f"process {pid} lets its lock go", within_s=_END_S)
+            wait_until(
+                lambda: try_lock(lock) or self.daemon_pid not in {None, pid},
+                f"process {pid} lets its lock go",
+                within_s=_END_S,
+            )
         with contextlib.suppress(ChildProcessError):
             os.waitpid(pid, 0)
 
