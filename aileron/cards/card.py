@@ -149,11 +149,11 @@ class Section(msgspec.Struct, frozen=True):
 
 
 class Card(msgspec.Struct, frozen=True):
-    """A question, laid out for a screen.
+    """The card: what a person sees of one question, laid out for any screen.
 
-    `headline` is a sentence, `source` says where its values come from, `verdict` says in a word what the request does. `word`
-    is what a person must type to approve the most serious requests; None if pressing a key is enough. `called` is a short name.
-    `proof` is folded at first.
+    `headline` is a sentence about the request, and `source` says where its values come from. `verdict` says in a word what the
+    request does. `word` is what a person must type to approve the most serious requests; None if pressing a key is enough.
+    `called` is a short name of the question. `proof` is folded at first.
     """
 
     headline: tuple[Span, ...]

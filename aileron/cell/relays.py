@@ -79,7 +79,10 @@ def unix_target(path: str) -> Callable[[], socket.socket]:
 
 
 class Relays:
-    """A forwarder of connections through any number of doors. It owns the connections; the caller owns the listeners."""
+    """A forwarder of connections from programs in the cell to sockets outside. It can serve any number of doors.
+
+    It owns the connections; the caller owns the listeners.
+    """
 
     def __init__(self, loop: Loop, *, most: int = MAX_CONNECTIONS) -> None:
         self._loop = loop
@@ -87,7 +90,7 @@ class Relays:
         self._served: list[_Served] = []
 
     def serve(self, listeners: Iterable[socket.socket], door: Door) -> None:
-        """Accept connections on the listeners, and forward each one through the door. The caller must close the listeners."""
+        """Accept connections on the listeners, and forward each to where `door` leads. The caller must close the listeners."""
         self._served.append(_Served(self._loop, list(listeners), door, self._most))
 
     @property

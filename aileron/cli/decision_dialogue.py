@@ -175,9 +175,9 @@ class Dialogue:
         return self._hold(self._approve)
 
     def deny(self) -> int:
-        """Deny the question, or withdraw it without a signature if there is no reason.
+        """Deny the question. Where decisions are signed, a denial without a reason withdraws it, which takes no signature.
 
-        Return 0. Raises Problem if it cannot be denied.
+        Return the exit code, which is 0. Raises Problem if the question cannot be denied.
         """
         if not self._standing.is_signed:
             return self._deny(None)

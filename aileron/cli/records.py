@@ -55,7 +55,10 @@ class TableLine(NamedTuple):
 
 
 class Table(NamedTuple):
-    """A table of a list of records: the result's other fields, the lines of the table, and the number of rows not shown."""
+    """A result with a list of records, laid out as a table.
+
+    `facts` are the result's other fields, `lines` the lines of the table, and `more` is the number of records not shown.
+    """
 
     facts: tuple[tuple[str, Any], ...]
     lines: tuple[TableLine, ...]

@@ -66,7 +66,7 @@ class StatusLine:
         return f"&progress={self.seen}" if self.is_shown else ""
 
     def is_news(self, answer: JSONObject) -> bool:
-        """Return whether a response has a new report. A new report is shown from now on."""
+        """Return whether a response has a progress report that was not seen yet. If so, the line shows it from now on."""
         report = dict_of(answer.get("progress")) if self.is_shown else {}
         number = report.get("number")
         if not isinstance(number, int) or number <= self.seen:

@@ -47,7 +47,7 @@ class Line(NamedTuple):
 
     @property
     def names(self) -> list[str]:
-        """Names of the placeholders `{name}` in the line."""
+        """Names of the placeholders in the line, each written `{name}`."""
         return _NAME.findall(self.text)
 
 

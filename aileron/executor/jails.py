@@ -114,13 +114,14 @@ class Jailed:
 
     @property
     def has_left(self) -> bool:
-        """True once none of the connector's processes can make another system call (`Child.has_left`), though they may
-        still exist.
+        """Whether the connector has stopped running: none of its processes can make another system call.
+
+        The processes may still exist (`Child.has_left`).
         """
         return self._child.has_left or self._lost is not None
 
     async def wait_left(self) -> None:
-        """Wait until the connector `has_left`, which is at the latest when it has ended."""
+        """Wait until the connector has stopped running (`has_left`), which is at the latest when its processes have ended."""
         await self._left.wait()
 
     async def wait_ended(self) -> Ending:

@@ -149,9 +149,9 @@ class Snippet(msgspec.Struct, frozen=True):
 
 
 class Executes(msgspec.Struct, frozen=True):
-    """Files of an agent's settings that make the agent, or a shell, run code the next time, also outside a cell.
+    """Settings files that can make the agent, or a shell, execute code at its next start, even outside a cell.
 
-    `pattern` is an absolute path with globs, where `**` stands for all paths below a folder. `how` says which code runs.
+    `pattern` is an absolute path with globs, where `**` stands for all paths below a folder. `how` says which code is executed.
     """
 
     pattern: str

@@ -189,7 +189,7 @@ def refusal(file: str, line: int | None, problem: str, boundary: Boundary) -> Ai
 
 
 class Table:
-    """A table whose shape has been checked. Its accessors rely on that check."""
+    """A table of a TOML document, checked against its schema. The methods that read its values rely on that check."""
 
     def __init__(
         self, source: _Source, path: _Path, values: JSONObject, schema: Schema, *, is_optional: bool = False

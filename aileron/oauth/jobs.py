@@ -41,8 +41,9 @@ class JobJournal(Protocol):
     """Interface with which jobs (requests to token endpoints) are recorded in the audit trail."""
 
     async def renewing(self, binding: BindingName, host: str) -> None:
-        """Record that a request for the binding's new token is about to be sent to `host`. The record is durable when
-        this method returns. An exception stops the job.
+        """Record that a request for a new token of the binding is about to be sent to `host`, before it is sent.
+
+        The record is durable when this method returns. If the method raises an exception, the request is not sent.
         """
         ...
 

@@ -250,10 +250,10 @@ def _with_logins(data: bytes, path: Path, logins: Sequence[LoginTarget]) -> byte
 
 
 def _with_operations(data: bytes, path: Path, sources: dict[str, bytes]) -> bytes:
-    """Return the manifest with the operations that the sources declare, unless the manifest lists operations itself or
-    those of the sources cannot be determined.
+    """Return the manifest, completed with the operations that the source code declares.
 
-    In either case, a login that the sources state for an operation must also be the manifest's.
+    It is returned as it is if it lists operations itself, or if those of the source code cannot be determined. In either case,
+    a login that the source code states for an operation must also be the manifest's.
     """
     if CONNECTOR in sources:
         return data

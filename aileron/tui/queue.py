@@ -75,7 +75,7 @@ class Queue(Rows):
 
     @property
     def names(self) -> list[str]:
-        """Ids of the listed questions, in order."""
+        """Ids of the listed questions, in the order of the list."""
         return self._names
 
     @property

@@ -482,12 +482,11 @@ class Vault:
             self.keep_fetched(self.read(lambda current: current.secret_entry(name)), value)
 
     def to_fetch(self, binding: BindingName | None, host: str, max_age_s: float) -> tuple[str, ...]:
-        """Return the secrets whose value is stored outside the vault and must be fetched before a request to `host`
-        (HOST:PORT) with this binding.
+        """Return the names of the secrets to fetch from outside the vault before a request to `host` (HOST:PORT).
 
         These are the binding's own secret, if it was not fetched within the last `max_age_s` seconds, and the secrets that
-        could have been sent to the host and were not fetched yet. The result is empty while the vault is locked. Quick,
-        because this method is called before each request.
+        could have been sent to the host and were not fetched yet. The result is empty while the vault is locked. The method
+        is quick, because it is called before each request.
         """
         with self._using:
             known = self._opened

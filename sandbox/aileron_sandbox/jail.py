@@ -529,9 +529,10 @@ class Child:
 
     @property
     def has_left(self) -> bool:
-        """True once no process of the child can make another system call: the pipes then contain all data that the
-        child will ever write. For a child that tried to reach a network, this is True only once its `ending` is set,
-        which names the destination.
+        """Whether the child has stopped running: none of its processes can make another system call.
+
+        The pipes then contain all data that the child will ever write. For a child that tried to reach a network, the value
+        becomes True only once `ending` is set, which names the destination.
         """
         return self._has_left or self.ending is not None
 

@@ -1,4 +1,4 @@
-"""`aileron action`: commands that install, change and resume actions. action.py has the commands that only read."""
+"""`aileron action`: commands that install, change and resume actions. The other commands for actions are in action.py."""
 
 from __future__ import annotations
 

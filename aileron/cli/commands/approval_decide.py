@@ -74,7 +74,7 @@ def deny(
 ) -> None:
     """Deny a request, so that it never runs.
 
-    Without a reason it takes no passphrase: the request is withdrawn. Where an approver exists, a reason is signed at a terminal.
+    A denial without --reason needs no passphrase. Where decisions are signed, a denial with --reason is signed at a terminal.
     With several IDs, each is denied.
     """
     supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))

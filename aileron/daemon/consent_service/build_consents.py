@@ -178,8 +178,10 @@ def build_decisions(
     begin_approved: Callable[[], Awaitable[None]],
     take_back: Callable[[str, float], Awaitable[None]],
 ) -> Decisions:
-    """Build the decision services. `begin` starts one approved run, and `begin_approved` all of them; `take_back`
-    invalidates a signed decision until the given time, after which it is too old to be used.
+    """Build the services that receive a person's decisions and act on them.
+
+    `begin` starts the approved run with the given id, and `begin_approved` starts all approved runs. `take_back` invalidates
+    a signed decision until the given time, after which the decision is too old to be used.
     """
     approver, consents, changing = consenting.approver, consenting.consents, base.changing
     previews = PreviewRegistry(spine)

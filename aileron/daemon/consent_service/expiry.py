@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 
 async def close_on_time(ledger: Ledger, audit: Audit, spine: Spine) -> None:
-    """Close expired questions and unfinished runs until cancelled."""
+    """Close questions as they expire, and runs whose end could not be recorded. Return only when cancelled."""
     while True:
         asked = audit.watch.next_question
         try:

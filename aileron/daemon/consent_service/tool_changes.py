@@ -108,7 +108,9 @@ class ToolChanges:
         return len(waiting) < MAX_TOOLS_ASKED
 
     async def resume(self, name: str, *, unchanged: bool) -> ActionResumed | ConsentsAnswer:
-        """Ask again about the suspended operations of this action. With `unchanged`, resume them without accepting a change.
+        """Ask the person again whether they accept the changed tools that the action calls.
+
+        With `unchanged`, ask nothing: resume the operations, because their tools are again as approved.
 
         Raises AileronError (not_found), or (invalid_request) if there is no change that could be accepted.
         """

@@ -99,7 +99,7 @@ class Families:
 
     @property
     def names(self) -> frozenset[str]:
-        """Names of all families in the table."""
+        """Names of all process families in the table."""
         return frozenset(self._first.values())
 
     def forget_gone(self) -> None:

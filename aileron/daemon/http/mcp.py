@@ -323,8 +323,9 @@ class AgentProtocol:
     # changes
 
     async def _look(self) -> tuple[object, frozenset[str]]:
-        """Return the result of `signature`, and the digests of the tokens of limited sessions (sessions.py). If either
-        changes, the stored answers to agents' first requests may be wrong.
+        """Return the two values that the stored answers to agents' first requests depend on.
+
+        They are the result of `signature`, and the digests of the tokens of sessions with a selection (sessions.py).
         """
         return await in_thread(self._signature), self._sessions.limited()
 

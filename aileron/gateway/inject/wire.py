@@ -326,8 +326,9 @@ class Answer(ABC):
         """
 
     def is_untouched(self) -> bool:
-        """Return whether the provider's answer can be sent to the agent unchanged: it is the only round and has no
-        hidden call.
+        """Return whether the provider's answer can be sent to the agent unchanged.
+
+        It can if the provider answered once and the answer has no call of an injected tool, which the gateway hides.
         """
         return self.rounds == 1 and not self.has_hidden
 

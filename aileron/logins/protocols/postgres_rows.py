@@ -87,8 +87,10 @@ class Column(NamedTuple):
 
 
 class Table(NamedTuple):
-    """A table, with the number of rows that the transaction inserted, updated and deleted. `root` is the OID of the
-    partitioned table that this table is a partition of, or of the table itself.
+    """A table of the database, and how many of its rows the transaction changed.
+
+    `counts` are the numbers of rows inserted, updated and deleted. `root` is the OID of the partitioned table that this table
+    is a partition of, or of the table itself.
     """
 
     oid: int

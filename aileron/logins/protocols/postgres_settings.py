@@ -82,9 +82,9 @@ class Settings:
 
 
 def other_than_fixed(parameters: Mapping[str, str]) -> str | None:
-    """Return the first start-up parameter that the library cannot set for a previewed change; None if it can set all.
+    """Return the first of the client's start-up parameters that a previewed change does not allow; None if all are allowed.
 
-    It can set application_name, statement_timeout, and a setting that has a fixed value to that value.
+    A previewed change allows application_name, statement_timeout, and a fixed setting with its fixed value.
 
     >>> other_than_fixed({"DateStyle": "ISO", "client_encoding": "'utf-8'"}), other_than_fixed({"TimeZone": "UTC"})
     (None, 'TimeZone')
