@@ -114,7 +114,7 @@ class Jailed:
 
     @property
     def has_left(self) -> bool:
-        """Whether the connector has stopped running: none of its processes can make another system call.
+        """True once the connector has stopped running: none of its processes can make another system call.
 
         The processes may still exist (`Child.has_left`).
         """

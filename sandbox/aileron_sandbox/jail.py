@@ -529,7 +529,7 @@ class Child:
 
     @property
     def has_left(self) -> bool:
-        """Whether the child has stopped running: none of its processes can make another system call.
+        """True once the child has stopped running: none of its processes can make another system call.
 
         The pipes then contain all data that the child will ever write. For a child that tried to reach a network, the value
         becomes True only once `ending` is set, which names the destination.
