@@ -268,8 +268,9 @@ async def test_the_open_console_is_updated_when_a_consent_is_decided_elsewhere(h
         shown = Shown(app, pilot)
         await shown.until("daemon ok")
         asked = await anyio.to_thread.run_sync(put_secret, home)
-        await shown.until("! LASTING Replace the value")
-        await anyio.to_thread.run_sync(KeptApprover.of(home).decide, home, asked)
+        await shown.until(lambda: asked in app.waiting)
+        decided = await anyio.to_thread.run_sync(KeptApprover.of(home).decide, home, asked)
+        assert decided.status == 200, decided.body
         await shown.until(lambda: any("Replace the value" in row and " done" in row for row in shown.rows))
 
 

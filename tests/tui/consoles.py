@@ -311,8 +311,11 @@ class Shown:
         """Wait until each text has been on the screen, or each condition has held, one after the other."""
         for each in wanted:
             is_so = each if callable(each) else functools.partial(self._has, each)
-            await wait_until_async(is_so, f"{each} is shown", seen=lambda: f"{self.text}\n{self.told}")
+            await wait_until_async(is_so, f"{each} is shown", seen=self._seen)
             await self.pilot.pause()
+
+    def _seen(self) -> str:
+        return "\n".join([*(row.rstrip() for row in self.rows if row.strip(" │")), f"notifications: {self.told}"])
 
     def _has(self, wanted: str) -> bool:
         return wanted in self.text
