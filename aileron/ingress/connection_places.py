@@ -52,7 +52,7 @@ _log = logging.getLogger(__name__)
 
 
 class Places:
-    """The open TCP connections to one TCP service of the daemon, each with one of MAX_CONNECTIONS places."""
+    """The open TCP connections to one TCP service of the daemon. Each occupies one of MAX_CONNECTIONS places."""
 
     def __init__(self) -> None:
         self._taken: dict[int, Place] = {}
@@ -83,7 +83,7 @@ class Places:
         return True
 
     def at(self, descriptor: int) -> Place | None:
-        """Return the place of the TCP connection with this file descriptor; None if the connection has ended."""
+        """Return the TCP connection with this file descriptor; None if the connection has ended."""
         return self._taken.get(descriptor)
 
     def take(self, place: Place) -> None:
@@ -92,11 +92,11 @@ class Places:
 
     def leave(self, place: Place) -> None:
         """Record that a TCP connection has ended."""
-        self.is_known(place)
+        self.mark_known(place)
         del self._taken[place.fileno()]
         self._used_at = time.monotonic()
 
-    def is_silent(self, place: Place) -> None:
+    def mark_silent(self, place: Place) -> None:
         """Record that a connection has no request, and belongs to a caller without an open session. If there are too
         many such connections, end the oldest.
         """
@@ -104,16 +104,16 @@ class Places:
         if len(self._silent) > MAX_SILENT:
             next(iter(self._silent)).end()
 
-    def is_asking(self, place: Place) -> None:
+    def mark_asking(self, place: Place) -> None:
         """Record that a connection has a request, and belongs to a caller without an open session."""
         self._silent.pop(place, None)
         self._strangers[place] = self._waiting[place] = None
 
-    def is_answered(self, place: Place) -> None:
+    def mark_answered(self, place: Place) -> None:
         """Record that the response to a connection's request has begun."""
         self._waiting.pop(place, None)
 
-    def is_known(self, place: Place) -> None:
+    def mark_known(self, place: Place) -> None:
         """Record that a connection belongs to a caller with an open session, so that it is not ended to make room."""
         for group in (self._strangers, self._waiting, self._silent):
             group.pop(place, None)
@@ -125,7 +125,7 @@ class Places:
 
 
 class Place(socket.socket):
-    """An accepted TCP connection, which occupies a place of `Places` until it is closed or ended."""
+    """An accepted TCP connection, which occupies a place in `Places` until it is closed or ended."""
 
     def __init__(self, accepted: socket.socket, places: Places) -> None:
         super().__init__(accepted.family, accepted.type, accepted.proto, accepted.detach())
@@ -134,9 +134,9 @@ class Place(socket.socket):
         self._is_known = False
         self._ends: Callable[[], object] | None = None
         places.take(self)
-        places.is_silent(self)
+        places.mark_silent(self)
 
-    def is_served(self, transport: asyncio.WriteTransport, task: asyncio.Task[None]) -> None:
+    def mark_served(self, transport: asyncio.WriteTransport, task: asyncio.Task[None]) -> None:
         """Record the transport and the task that serve this connection. `end` stops both, even while they wait."""
 
         def end() -> None:
@@ -151,21 +151,21 @@ class Place(socket.socket):
         """
         if self._has_place:
             self._is_known = False
-            self._places.is_asking(self)
+            self._places.mark_asking(self)
 
     def shows_session(self) -> None:
         """Record that the current request shows an open session."""
         self._is_known = True
-        self._places.is_known(self)
+        self._places.mark_known(self)
 
-    def is_answered(self) -> None:
+    def mark_answered(self) -> None:
         """Record that data of the response was sent on this connection."""
-        self._places.is_answered(self)
+        self._places.mark_answered(self)
 
-    def is_idle(self) -> None:
+    def mark_idle(self) -> None:
         """Record that this connection has no request now."""
         if self._has_place and not self._is_known:
-            self._places.is_silent(self)
+            self._places.mark_silent(self)
 
     def end(self) -> None:
         """End the connection now, without sending a response. Its place is free at once."""
@@ -194,7 +194,7 @@ class Place(socket.socket):
 
 
 def place_of(scope: Scope) -> Place | None:
-    """Return the place of the connection on which a request came; None for a request at a socket of the home."""
+    """Return the TCP connection that a request came on; None if it came on one of the Unix sockets of the home."""
     found: Place | None = scope["state"].get(_PLACE)
     return found
 

@@ -51,8 +51,8 @@ __all__ = [
 ]
 
 MAX_BODY_BYTES: Final = 1 << 20
-"""Maximum size of a body in bytes, 1 MiB: arguments of an action fit in a frame header of 64 KiB, a secret has at
-most as much, an action file 256 KiB.
+"""Maximum size of a body in bytes, 1 MiB: arguments of an action fit in a frame header of 64 KiB, a secret is at most
+as large, and an action file has at most 256 KiB.
 """
 BODY_S: Final = 10.0
 """Seconds to wait for a body: on this machine, a megabyte takes milliseconds."""
@@ -60,7 +60,7 @@ GRACE_S: Final = 5.0
 IDLE_S: Final = 2.0
 """Seconds to wait for a request on a connection. A connection that its client has closed occupies a descriptor for as long."""
 HANDSHAKE_S: Final = 10.0
-"""Seconds to wait for the TLS handshake, which takes three over the worst networks."""
+"""Seconds to wait for the TLS handshake, which takes three seconds over the worst networks."""
 SHUTDOWN_S: Final = 1.0
 """Seconds to wait for a client's close_notify at the end of a TLS connection. Many clients send none."""
 MAX_HEAD_BYTES: Final = 65536
@@ -104,7 +104,7 @@ async def serve(
         accepted = writer.get_extra_info("socket")
         place = counted.at(accepted.fileno())
         if place is not None:
-            place.is_served(writer.transport, task)
+            place.mark_served(writer.transport, task)
         elif accepted.family != socket.AF_UNIX:
             writer.transport.abort()  # the connection was ended meanwhile
             return
@@ -194,7 +194,7 @@ async def drained(receive: Receive) -> None:
 
 
 class _Connection(TCPServer):
-    """A connection that speaks HTTP/1.1 alone, and reports to its place (connection_places.py) whether it has a
+    """A connection that speaks HTTP/1.1 alone, and reports to its `Place` (connection_places.py) whether it has a
     request or a response.
     """
 
@@ -234,11 +234,11 @@ class _Connection(TCPServer):
         if self._place is not None:
             match event:
                 case Updated(idle=True):
-                    self._place.is_idle()
+                    self._place.mark_idle()
                 case Updated():
                     self._place.asks()
                 case RawData():
-                    self._place.is_answered()
+                    self._place.mark_answered()
         await super().protocol_send(event)
 
     async def _close(self) -> None:
