@@ -1,8 +1,8 @@
 """Entry point of `aileron` and `python -m aileron`: finds the command before anything expensive is imported.
 
-This module dispatches `run` and `console` by their first word. For `launch` it starts the process of a cell early, if a
-cell is likely. Words that the daemon knows are completed by cli/completing.py, without typer. cli/app.py handles all
-other commands.
+This module dispatches `run` and `console` by their first word. For `launch` it starts a cell's process early if the
+agent will probably run in a cell. If the shell asks for completions, cli/completing.py completes the words that the
+daemon knows, without typer. cli/app.py handles all other commands.
 """
 
 from __future__ import annotations

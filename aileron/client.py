@@ -6,8 +6,8 @@ request, because every millisecond here delays each command and each page of hel
 directory); its responses are JSON.
 
 An agent's requests belong to the session that AILERON_SESSION_TOKEN names. In a container there is no socket: if AILERON_URL is
-set, requests go to a daemon elsewhere, over TLS (AILERON_CA_FILE adds an authority), or on loopback without TLS. The person's
-own requests never go to such a daemon.
+set, requests go to a daemon elsewhere, over TLS (AILERON_CA_FILE adds a certificate authority), or on loopback without TLS. The
+person's own requests never go to such a daemon.
 
 Rules
 - Every wait has a deadline. If the daemon does not respond, `DaemonUnreachable` is raised, and the command exits with status 69.
@@ -61,7 +61,7 @@ _SECRET_VARIABLES: Final = (
     "AILERON_SIGNING_KEY",
 )
 """Environment variables that are only meant for the command itself. They are removed from the environment of a daemon
-that it starts, which other processes can read.
+that the command starts, because other processes can read that environment.
 """
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 _NOBODY: Final = (FileNotFoundError, ConnectionRefusedError)

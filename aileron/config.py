@@ -1,14 +1,14 @@
 """All settings as frozen values, each with its unit, its default and the reason for the default.
 
-The settings are read from `config.toml` in the home, by the parser of all documents with a closed schema (model/document.py): a
-key that is not in SCHEMA is an error that names its line and the nearest valid key. The only setting from the environment is
-`AILERON_HOME`.
+The settings are read from `config.toml` in the home, by the parser of all documents with a closed schema (model/document.py). A
+key that is not in SCHEMA is an error, whose message names the line and the nearest valid key. The only setting from the
+environment is `AILERON_HOME`.
 
-Some settings determine what can be reached, how strong a jail is and where data is sent without asking. Every process
-that can write the file could change them. So if there is an approver, the values in force are those that a person
-consented to last. `CONSENTED` lists them, `Settings.consented` returns the values that a person is shown, and
-`Settings.with_consented` replaces the file's values by the values with consent. The certificates of `egress.ca_file`
-and `daemon.certificate` are read once, here: the consent covers those bytes, and not a file that is at the path later.
+Some settings determine what can be reached, how strong a jail is and where data is sent without asking. Every process that can
+write the file could change them. So if there is an approver, the values in force are the ones that a person last consented to.
+`CONSENTED` lists them, `Settings.consented` returns the values that a person is shown, and `Settings.with_consented` replaces
+the file's values by the values with consent. The certificates of `egress.ca_file` and `daemon.certificate` are read once, here:
+the consent covers those bytes, and not a file that is at the path later.
 
 Source: docs/reference/configuration.md, checked against `Settings`; docs/reference/consents.md. Not here: the stored consent (the
 vault), asking (daemon/).
@@ -204,8 +204,8 @@ class McpSettings(msgspec.Struct, frozen=True):
     """
 
     find_above: int = 40
-    """Largest number of actions that are all listed as tools; if there are more, agents find actions by searching for words.
-    Default 40, whose descriptions and schemas take 7,000 tokens in each request to a model
+    """Largest number of actions that are all listed as tools; if there are more, agents find actions by searching for
+    words. Default 40: the descriptions and schemas of 40 actions take 7,000 tokens in each request to a model
     (docs/reference/mcp.md#many-actions). Many services together have fewer actions.
     """
     keep_listed: tuple[Selector, ...] = ()
@@ -558,7 +558,7 @@ _AGREED: Final = "what was agreed to"
 
 
 def consented_form(values: JSONObject) -> JSONObject:
-    """Return the part of `values`, which `Settings.consented` returned, that is compared by digest with that of other
+    """Return the part of `values`, a result of `Settings.consented`, whose digest is compared with the digest of other
     settings.
 
     A newer setting at its default is left out, because an older consent did not name it. So a new version does not ask about

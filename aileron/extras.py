@@ -5,7 +5,8 @@ Used in commands and in the daemon, only if such a package is missing; `importli
 
 Rules
 - The command names the packages, never `aileron[EXTRA]`: a package index may have another program under the name `aileron`.
-- The command adds to exactly this environment, whether it was created by pipx, by uv (which installs no pip), or with pip.
+- The command adds the packages to exactly this environment, whether it was created by pipx, by uv (which installs no
+  pip), or with pip.
 
 Source: pyproject.toml, as the installed distribution repeats it. Not here: the use of each extra.
 """

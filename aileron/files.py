@@ -109,7 +109,7 @@ def read(directory: int, path: Path, limit_bytes: int, forbidden: int = 0) -> by
 
 
 def replace(directory: int, path: Path, data: bytes, mode: int = 0o600) -> None:
-    """Replace the content of the file `path.name` in the open `directory` by `data`, durably and atomically."""
+    """Replace the content of the file `path.name` in the open `directory` with `data`, durably and atomically."""
     temporary = f"{path.name}.{os.urandom(8).hex()}.tmp"
     with translated(path, "cannot be written"):
         try:

@@ -52,7 +52,9 @@ TAG_BYTES: Final = 16  # GCM's full tag
 
 
 class EnvelopeError(Exception):
-    """Error: sealed bytes cannot be decrypted, because the key, the context or the bytes differ from those of the sealing."""
+    """Error: sealed bytes cannot be decrypted, because the key or the context differs from that of the sealing, or the
+    bytes have changed.
+    """
 
 
 class Cost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -124,7 +126,7 @@ def seal_key(key: bytearray, passphrase: Secret, salt: bytes, cost: Cost, *, con
 
 def unseal_key(sealed: Sealed, passphrase: Secret, salt: bytes, cost: Cost, *, context: bytes) -> bytearray:
     """Return the key of 32 bytes that `seal_key` sealed. Raises EnvelopeError if the passphrase or any other argument
-    is not the same as then.
+    differs from the one with which the key was sealed.
     """
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 

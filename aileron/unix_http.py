@@ -8,8 +8,8 @@ Rules
 - One deadline covers the exchange, from connecting to the last byte. After the deadline, TimeoutError is raised.
 - The head has at most MAX_HEAD_BYTES and the body MAX_BODY_BYTES. Only bytes that have arrived take memory, whatever
   length was announced.
-- UnreadableResponse is raised for another version, an interim response, a line that is not a header, a length that is
-  given twice or never, a body in chunks. The daemon's responses to commands have a Content-Length. One response is read
+- UnreadableResponse is raised for another version of HTTP, an interim response, a line that is not a header, a length that is
+  given twice or never, or a body in chunks. The daemon's responses to commands have a Content-Length. One response is read
   from each connection.
 - A request is checked before it is sent: no target, name or value can end its line.
 

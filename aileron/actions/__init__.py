@@ -1,5 +1,5 @@
-"""Action files, which declare what an agent can request; their directory; and the resolver, which makes an invocation an exact
-plan.
+"""Action files, which declare what an agent can request; their directory; and the resolver, which turns an invocation into an
+exact plan.
 
 manifest.py parses one file · inputs.py the rules for arguments · store.py the directory of action files · resolve.py Invocation
 + file → Plan (pure) · choosing.py the credential of a run · widening.py the changes that need a consent · approved_texts.py the

@@ -3,8 +3,8 @@ itself.
 
 Pure; handles no secret. Nothing is trusted: the name comes from a caller, and the requests from a publisher's manifest.
 
-For each connector of an action that needs a credential, the candidates are the bindings made for it and its kind. Operations that
-run as a role that only reads use only bindings of such a role, and other operations never use these.
+For each connector of an action that needs a credential, the candidates are the bindings made for it and its kind. An operation
+that runs as a read-only role uses only bindings of read-only roles. All other operations never use such bindings.
 1. If the caller named some of the candidates, only these are considered; otherwise all usable candidates are.
 2. A binding can be used for what its consent covers. If this version of the connector asks for more, the binding is suspended.
 3. Exactly one binding is used. If there is none or several, or if it is suspended, the error is `binding_required`, with what a
@@ -88,7 +88,7 @@ class _Need(msgspec.Struct, frozen=True, kw_only=True):
         """Text for a message: the connector has bindings, but only for the other role (able to write, or read-only),
         which the used operations do not use.
 
-        Empty if there are no such credentials.
+        Empty if the connector has no such bindings.
         """
         if not self.others:
             return ""

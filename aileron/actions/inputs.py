@@ -8,8 +8,8 @@ Rules
 - A scalar's rule is in separate keys (`enum`, `pattern`, `minimum` …); the rule of an array or object is `schema`.
 - A default must fit the input's rule; an input with a default always has a value.
 - If a value does not fit a pattern, the error has the input's description, which says in words what to write.
-- A rule is narrower than another if it accepts nothing that the other refuses: this holds only if it is evident keyword by
-  keyword.
+- A rule is narrower than another if it accepts nothing that the other refuses. It counts as narrower only if a comparison
+  keyword by keyword shows this.
 
 Source: docs/reference/action-file.md; JSON Schema 2020-12, Validation; https://github.com/google/re2/wiki/Syntax. Not here:
 which keys a file may have (manifest.py), the consent that a wider rule needs (widening.py).
@@ -58,7 +58,9 @@ _SPELLED: Final = {"minLength": "min_length", "maxLength": "max_length"}
 SCALAR_KEYS: Final = tuple(_SPELLED.get(keyword, keyword) for keyword in _FITS)
 """Keys of an `[[inputs]]` entry that state the rule of a scalar input."""
 MAX_CHOICES: Final = 256
-"""Maximum number of values in an `enum`: all countries or all currencies, the longest lists that people choose from."""
+"""Maximum number of values in an `enum`: enough for all countries or all currencies, the longest lists that people
+choose from.
+"""
 MAX_PATTERN: Final = 512
 """Maximum number of characters in a pattern; the complete pattern of RFC 5322's address has fewer than 450."""
 _MAX_RULE_BYTES: Final = 16 << 10
@@ -70,9 +72,13 @@ MAX_LENGTH: Final = 1 << 20
 _MAX_DEPTH: Final = 32
 """Maximum number of nested levels in an argument's value: twice what a rule can describe."""
 _SHOWN: Final = 200
-"""Maximum number of characters that an error message quotes of a refused value's path, and of the keyword's value in its rule."""
+"""Maximum number of characters that an error message quotes of the path to a refused value, and of the violated keyword's value
+in the rule.
+"""
 _DESCRIBED: Final = 500
-"""Maximum number of characters that an error message about a pattern quotes of the input's description; tools use fewer."""
+"""Maximum number of characters that an error message about a pattern quotes of the input's description; the inputs of other
+tools have shorter descriptions.
+"""
 
 EXPECTED: Final = {
     "string": "a string",
@@ -224,7 +230,7 @@ def _told(error: Exception) -> str:
 
 
 def _number_of(value: JSON) -> float:
-    """Return `value`, which `_keyword_problem` found to be a number, as a number."""
+    """Return `value` with the type of a number; `_keyword_problem` has already checked that it is one."""
     assert isinstance(value, int | float)
     return value
 
@@ -347,7 +353,7 @@ def _unsayable(value: Any, depth: int = 0) -> Iterator[str]:
 
 @functools.lru_cache(maxsize=256)
 def _validator(schema: bytes) -> Validator:
-    """Return the validator for a schema that is given in canonical spelling."""
+    """Return the validator for a schema, which is given as canonical JSON."""
     import msgspec
 
     return _dialect()(msgspec.json.decode(schema))

@@ -562,8 +562,8 @@ def _step(entry: Table, connectors: set[Fqn], known: _Known) -> StepSpec:
 
 
 def _summary(table: Table, inputs: tuple[InputSpec, ...], preview: PreviewRule | None) -> str:
-    """Return the action's summary. Raises AileronError if a placeholder names neither an input nor a label of the preview, or,
-    outside brackets, only an input that can be absent.
+    """Return the action's summary. Raises AileronError if a placeholder names neither an input nor a label of the preview, or
+    if a placeholder outside brackets names only an input that can be absent.
     """
     text = table.string("summary")
     try:

@@ -1,6 +1,6 @@
 """Guesses from an operation's name, such as its effect, which the author of a new connector or action file then checks.
 
-Pure. A guess decides nothing: it is only written into a file of the author's. If the name is not telling, there is no guess.
+Pure. A guess decides nothing: it is only written into the author's file. If the name suggests nothing, there is no guess.
 
 >>> guessed_effect("delete_note"), guessed_effect("frobnicate")
 (<Effect.DELETE: 'delete'>, None)

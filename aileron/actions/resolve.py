@@ -13,8 +13,8 @@ In this order
    each place with such a reference, and the run fills only these places.
 6. Every operation exists in its connector, and accepts its arguments (fitting.py).
 
-A preview is resolved with its action, as a step that only reads. Egress limits its Grant to safe methods, and to streams of
-logins that can be limited to reading. A preview takes at most 5 seconds, and gets only its own `inputs`.
+A preview is resolved with its action, as a step that only reads. Egress limits the step's Grant to safe methods, and to
+streams with a login that can be limited to reading. A preview takes at most 5 seconds, and gets only its own `inputs`.
 
 Source: docs/reference/action-file.md. Not here: whether a person must be asked (approvals/), reading connector bytes and
 secrets (the run).
@@ -89,11 +89,11 @@ class Connectors(Protocol):
 
 
 class Accepted(Protocol):
-    """Lookup of the changed tools of MCP servers that a person accepted."""
+    """Lookup of the tool definitions that a person accepted after an MCP server changed its tools."""
 
     def __call__(self, pin: ConnectorPin, op: str, /) -> str | None:
-        """Return the digest of the definition of tool `op` that a person accepted last; None if it is the definition
-        that the connector was made from.
+        """Return the digest of the changed definition of the tool `op` that a person accepted last; None if the
+        definition that the connector was made from still applies.
         """
 
 
@@ -211,8 +211,8 @@ def check_as_resolved(
     """Return the action file inside `plan` after checking that resolving that file again gives the same plan.
 
     The file is resolved with the plan's arguments and bindings. This check is for a plan that runs in part, such as its
-    preview, before a person has signed it. Others can write the file that stores the plan, so none of its statements about
-    hosts, credentials or reading only is trusted. The caller must still check that the action file has consent. Raises
+    preview, before a person has signed it. Others can write the file that stores the plan, so nothing that it says about
+    hosts, credentials or read-only access is trusted. The caller must still check that the action file has consent. Raises
     AileronError: hash_mismatch if the plans differ, or what `resolve` raises.
     """
     action = parse_action(plan.action_text, file=f"{plan.action}.md")

@@ -8,8 +8,9 @@ rather than hidden.
 Rules
 - A file's name is the action's name and `.md`. Any other `.md` file in the directory is shown as a problem, unless
   it is hidden; files without `.md` are ignored.
-- Two actions with the same tool name (`a-b`, `a_b`) are both refused, and the second is not added, because an agent
-  could not tell which it calls. An action cannot have the name of one of Aileron's own tools.
+- If two actions have the same tool name (`a-b`, `a_b`), an agent could not tell which one it calls. So the second
+  cannot be added, and if both files exist nevertheless, both are refused. An action cannot have the name of one of
+  Aileron's own tools.
 - An action is enabled unless the state file says otherwise; a state file that cannot be read disables
   everything.
 

@@ -158,7 +158,9 @@ class ApprovalEntry(msgspec.Struct, frozen=True, kw_only=True):
     verdict: str | UnsetType = UNSET
     """Verdict of the card in a word or two, such as `! PAYS`, `+ creates` or `! LASTING`. Lists only."""
     weight: Literal["light", "marked", "heavy"] | UnsetType = UNSET
-    """Prominence of the verdict; to approve a heavy one, a person types a word. Lists only."""
+    """Prominence of the verdict; to approve a question with a `heavy` verdict, a person must type a confirmation word.
+    Lists only.
+    """
     alarm: str | UnsetType = UNSET
     """Worst alarm that follows from the plan or subject of the question alone, in a few words; absent if there is none.
     Lists only.
@@ -207,12 +209,12 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 
 class Question(ApprovalEntry, frozen=True, kw_only=True):
     """Response body (200): one complete question, with exactly the data that its digest covers. Only a question about a run can
-    have the fields from `plan` to `asked_today`, and only a consent has `subject`. `head` is the newest row of the
-    ledger, as `SEQ:HASH`, to be signed together with the decision. `asked_digest` is the digest of the original plan,
-    if another one was decided. `difference` is null if there is no earlier call to compare with. `asked_today` is the
-    number of runs that the agent's session has requested since midnight, local time, including this one. A question
-    about a grant also has `granted_text`, the text of the action's file, if that file still has the digest that the
-    subject names. The text is not signed; that digest is.
+    have the fields from `plan` to `asked_today`, and only a consent has `subject`. `head` is the newest row of the ledger, as
+    `SEQ:HASH`, to be signed together with the decision. `asked_digest` is the digest of the original plan; present only if the
+    decision was about an edited plan. `difference` is null if there is no earlier call to compare with. `asked_today` is the
+    number of runs that the agent's session has requested since midnight, local time, including this one. A question about a
+    grant also has `granted_text`, the text of the action's file, if that file still has the digest that the subject names. The
+    signature covers that digest, not the text.
     """
 
     head: str

@@ -118,8 +118,8 @@ class InventoryConnector(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InventoryKeys(msgspec.Struct, frozen=True, kw_only=True):
-    """The fingerprints of the keys of one publisher that the new approver would trust. `name` is the publisher's authority, as in
-    the keyring.
+    """Fingerprints of the keys of one publisher that the new approver would trust. `name` is the publisher as the keyring
+    names it: `scheme://owner`, or `scheme://owner/repository`.
     """
 
     name: str

@@ -55,7 +55,9 @@ class RevokeKey(Body, frozen=True, kw_only=True):
 
 
 class PublisherEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """The fingerprints of the keys that are trusted for one authority."""
+    """The fingerprints of the keys that are trusted for one authority: an owner (`scheme://owner`) or a repository
+    (`scheme://owner/repository`).
+    """
 
     authority: str
     keys: list[str]

@@ -97,9 +97,9 @@ class NewSession(Session, frozen=True, kw_only=True):
 
 
 class HostReached(msgspec.Struct, kw_only=True):
-    """A host, `NAME:PORT`, and the connections to it: their number, the number of those whose end is not recorded (still open,
-    or cut off when the daemon ended), and the bytes of TLS that the ended connections carried from the agent (`bytes_up`) and
-    to the agent.
+    """A host, `NAME:PORT`, with the number of connections to it, and the number of connections whose end is not recorded
+    (still open, or cut off when the daemon ended). `bytes_up` and `bytes_down` are the bytes of TLS that the ended connections
+    carried from the agent and to the agent.
     """
 
     host: str

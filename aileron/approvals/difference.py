@@ -1,8 +1,9 @@
 """Differences between a call and the most similar approved call of the same action.
 
 Pure; runs in the daemon. A person who approves the tenth call of an action has read the same text nine times, so differences
-are shown on top: another recipient, a larger amount, a new host. If mails go alternately to two people, the newest call always
-goes to the other person, and much would differ each time; compared with the most similar call, only new values differ.
+are shown on top: another recipient, a larger amount, a new host. If mails go alternately to two people, each mail would differ
+much from the newest approved mail, which went to the other person. Compared with the most similar mail, only new values
+differ.
 
 >>> [(change.where, change.before, change.after) for change in _arguments({"amount": 10}, {"amount": 1000})]
 [('args.amount (larger)', '10', '1000')]
@@ -42,7 +43,8 @@ def differences(before: Plan, now: Plan) -> tuple[Change, ...]:
 
 
 def most_similar(approved: Iterable[Plan], now: Plan) -> int:
-    """Return the index of the approved call that differs least from `now`; of equally similar calls, that of the newest.
+    """Return the index of the approved call that differs least from `now`. If several are equally similar, the newest
+    counts.
 
     `approved` has at least one call, the newest first.
     """

@@ -11,9 +11,9 @@ needed and no ApprovedPlan is made. `redeem` turns a person's decision into exac
 
 1, 4 and 5 are one compare-and-set in the durable queue, so two callers cannot both redeem; 3 is checked there and again when
 the ApprovedPlan is made. 2 trusts the open vault and not the queue's file. So does `spend`, the first step of a run that was
-approved or admitted by a grant: it records the use in the vault before the run does anything, so a decision or a use of a grant
-counts only once. Left to the caller: that the action is still enabled, and that a grant's use is counted in the same commit
-that records the run.
+approved or admitted by a grant. It records the use in the vault before the run does anything, so that a decision, or a use of a
+grant, counts only once. Left to the caller: that the action is still enabled, and that a grant's use is counted in the same
+commit that records the run.
 
 Source: docs/adr/0007-approval-bound-to-a-plan-digest.md, docs/adr/0017-signed-decisions.md.
 """
@@ -173,8 +173,8 @@ class Gate:
 
 
 def _seen(decided: QueuedApproval) -> str | None:
-    """Return the digest of the effects that the person saw in the preview; None unless those on record match the
-    preview's signed digest.
+    """Return the digest of the effects that the person saw in the preview; None if no effects are recorded, or if the
+    recorded effects do not match the signed digest of the preview.
     """
     effects = decided.effects
     return effects.effects if effects is not None and effects.digest == decided.preview else None

@@ -11,7 +11,8 @@ A grant matches only if
 5. the action can be undone
 6. its changes do not need a preview
 
-Values compare as JSON does, without conversion: text exactly (case and all), numbers as numbers, and a boolean is not a number.
+Values are compared as in JSON, without conversion: text exactly, including case, and numbers as numbers. A boolean is not a
+number.
 
 >>> _holds(Constraint(argument="amount", operator="at_most", value=50), {"amount": 49.5})
 True

@@ -27,7 +27,9 @@ MAX_NAME_CHARACTERS: Final = 64
 
 
 def check_name(consents: Consents, name: str) -> None:
-    """Check that one more passkey can be enrolled, and with this name. Raises AileronError(invalid_request)."""
+    """Check that one more passkey can be enrolled, and that it can have this name. Raises
+    AileronError(invalid_request).
+    """
     if not 1 <= len(name) <= MAX_NAME_CHARACTERS or name.strip() != name or hidden_at(name) is not None:
         raise _refused(f"a passkey's name is 1 to {MAX_NAME_CHARACTERS} characters that can be seen")
     if any(passkey.subject.name == name for passkey in consents.passkeys):  # 3

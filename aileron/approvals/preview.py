@@ -5,9 +5,9 @@ received it from a service, where anybody can have written it. Hidden characters
 visible.
 
 A path consists of names and array indexes separated by dots. In an array of `{name, value}` tables, the form of mail headers, a
-name (in any case) selects the value of the table with that name; if several tables have the name, it selects all their values,
-so that none can hide another. A path that begins with `...` starts at the first name that matches, searching level by level
-from the top, so that data which a service nests deep inside cannot replace data that the connector wrote itself.
+name (in any case) selects the value of the table with that name. If several tables have the name, the name selects all their
+values, so that none can hide another. A path that begins with `...` starts at the first name that matches, searching level by
+level from the top, so that data which a service nests deep inside cannot replace data that the connector wrote itself.
 
 >>> planned = [("Subject", "message.headers.Subject"), ("Size", "...size"), ("Cc", "message.cc")]
 >>> answer = {"message": {"headers": [{"name": "subject", "value": "Hi"}]}, "meta": {"size": 3}}

@@ -5,6 +5,6 @@ passphrase prompt · box.py encryption for one unlocked approver · security_key
 hidraw.py the security keys that are plugged in · ctap_channel.py packets to a security key · signing.py statements that
 are signed · terminal.py other programs that could type at a terminal
 
-Runs in commands; in the daemon only for a page that a person unlocked (daemon/http/page.py): otherwise it holds the public half
-only, in the vault's sealed contents. keyfile and box load `cryptography` only when they use a key.
+Runs in commands, and in the daemon only for a page that a person unlocked (daemon/http/page.py). Otherwise the daemon has only
+the public half, in the vault's sealed contents. keyfile and box load `cryptography` only when they use a key.
 """

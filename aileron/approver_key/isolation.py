@@ -15,8 +15,8 @@ such programs can send signals, open `/proc/PID/…` of every traceable process,
 5. The child continues as the command: it alone returns from `isolated_process`. The parent waits, passes signals on,
    stops when the child stops (so that a shell's Ctrl-Z and `fg` work), ends as the child ends, and restores the
    terminal if the child could not. If the parent is killed the kernel ends the child (PR_SET_PDEATHSIG). If the
-   terminal disappears, the kernel notifies only the first process of its session: that may be the parent, which passes
-   the signal on, or a program that does not, so a process that keeps a key open watches the terminal itself
+   terminal disappears, the kernel notifies only the first process of its session. That may be the parent, which passes
+   the signal on, or a program that does not. So a process that keeps a key open watches the terminal itself
    (`end_with_terminal`).
 
 Limits: a process that attaches in step 1 and changes the program itself, or writes to its memory before the fork, has
@@ -24,15 +24,15 @@ replaced our program. With Yama (kernel.yama.ptrace_scope = 1), only an ancestor
 
 `ask_passphrase` reads from the terminal itself, and holds the terminal in two ways: exclusively (TIOCEXCL), so that no
 other process of the user can open the terminal meanwhile, and by waiting in read(2), so that no process that had opened
-it before reads first, because the kernel lets one reader wait at a time (drivers/tty/n_tty.c, atomic_read_lock). The
-prompt is shown once that wait has begun. If another reader was already waiting, this is detected, and no prompt is
+the terminal before reads first. The kernel lets only one reader wait at a time (drivers/tty/n_tty.c, atomic_read_lock).
+The prompt is shown once that wait has begun. If another reader was already waiting, this is detected, and no prompt is
 shown. A process that had the terminal open can still write text there that imitates our prompt.
 
 Rules
 - A passphrase comes from a terminal. Never from the environment, a file, an argument or standard input.
 - The terminal is restored in every case: an answer, Ctrl-C, Ctrl-Z, SIGTERM, a timeout. Half-typed text is
   discarded.
-- For the main thread of a process, which handles Python's signals.
+- This module is for the main thread of a process, because that thread handles Python's signals.
 
 Source: proc_pid_mem(5), ptrace(2), prctl(2), ioctl_tty(2), termios(3), signal(7); docs/explanation/threat-model.md. Not here: the
 key (keyfile.py).
@@ -315,9 +315,9 @@ def ask_passphrase(question: str, *, twice: bool = False, may_be_empty: bool = F
     until two entries match.
 
     Enter alone is accepted as an answer with `may_be_empty`, and ignored otherwise. `question` is the text of the
-    prompt, our own and without a colon. Raises AileronError(unauthorized) if this process is watched, the terminal is
-    missing, or another process holds or reads it, (invalid_request) at the end of input or after ASK_S. Raises
-    KeyboardInterrupt at Ctrl-C.
+    prompt, our own and without a colon. Raises AileronError(unauthorized) if another process can read this process's
+    memory, if the terminal is missing, or if another process holds or reads the terminal; (invalid_request) at the end
+    of input or after ASK_S. Raises KeyboardInterrupt at Ctrl-C.
     """
     check_unwatched()
     descriptor = _opened_terminal()
@@ -370,7 +370,8 @@ class _Signals:
     terminal is restored; `seen` lists the signals.
 
     A signal interrupts only while the terminal is read (`waiting`), and does so by an exception: after a handler that returns,
-    Python continues reading (PEP 475). A signal that arrives between that check and read(2) waits for the next key, or ASK_S.
+    Python continues reading (PEP 475). A signal that arrives after the check at the start of `waiting`, but before read(2), is
+    handled only after the next key press, or after ASK_S.
     """
 
     _KEPT: Final = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP, signal.SIGCONT)

@@ -156,8 +156,8 @@ class ApproverKey:
 def create(path: Path, passphrase: Secret, *, replace: bool = False, clock_s: float | None = None) -> ApproverKey:
     """Create an open key, and write it to `path` encrypted with `passphrase`: mode 0600, flushed. Takes as long as `open_key`.
 
-    The directory is created if needed, with mode 0700. Raises AileronError (bad_input) for the passphrase, (invalid_request)
-    if a file exists, unless `replace` states that the existing key is no longer needed.
+    The directory is created if needed, with mode 0700. Raises AileronError: bad_input if the passphrase is too short or too
+    long; invalid_request if a file exists, unless `replace` states that the existing key is no longer needed.
     """
     check_passphrase(passphrase)
     key = ApproverKey(bytearray(os.urandom(KEY_BYTES)))

@@ -6,7 +6,8 @@ the daemon's own rules before it is sent (model/passkey.py). Neither the daemon,
 device is trusted.
 
 The steps for one statement:
-1. a single key is plugged in that this user can open, or one of several reports that it holds a passkey of this home
+1. a key is chosen: the only plugged-in key that this user can open or, of several, the only one that reports a passkey
+   of this home
 2. it can verify its user: by a sensor of its own, or by a PIN, which is typed at the terminal
 3. after that verification it issues a token, which is valid for one assertion of our relying party
 4. the token is used to ask which of the home's passkeys the key holds, without a touch
@@ -21,7 +22,7 @@ Rules
 
 Source: FIDO Alliance, CTAP 2.2, sections 6.2 and 6.5; W3C, Web Authentication Level 3, section 5.8.1;
 docs/adr/0046-security-keys-at-a-terminal.md. Not here: the keys that are plugged in (hidraw.py), packets (ctap_channel.py), the
-kinds that a passkey decides (model/consent.py), enrolling one (the page).
+kinds that a passkey decides (model/consent.py), enrolling a passkey (the page).
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ in its place is trusted: each statement is made here, about a digest that the ca
 (cards/signed_view.py).
 
 Rules
-- A key that stays open to read previews (`ReadingKey`) signs nothing else.
+- A key that stays open to read previews (`ReadingKey`) signs only requests for previews.
 - A preview is opened with a key made for it, and its digest is computed from the fields that are shown.
 
 Source: docs/reference/signed-decisions.md. Not here: the keys (keyfile.py, security_key.py), protection of the process

@@ -10,8 +10,9 @@ Programs of the same user that can type (any other program must be root, or have
 1. a program that controls the program at the terminal's other end: by `tmux send-keys`, `screen -X stuff`, and the remote
    control of kitty, konsole, wezterm and nvim
 2. a process of the same terminal session, by TIOCSTI, if the kernel still has it (before Linux 6.2, or dev.tty.legacy_tiocsti)
-3. no process that would have to open the terminal first, while the terminal is held exclusively (TIOCEXCL,
-   ioctl_tty(2)); a process that has opened it before can read input in our place, and draw on the screen
+
+While the terminal is held exclusively (TIOCEXCL, ioctl_tty(2)), a process that would have to open the terminal first cannot
+type. But a process that opened the terminal before can read input in our place, and draw on the screen.
 
 Not detected: a display server that lets every client press keys (X11), and the remote control of a terminal program that does not
 reveal it to the programs that it starts.

@@ -1,4 +1,4 @@
-"""The generations of the vault according to the record, to detect that the vault file was replaced by an older copy of
+"""The vault's generations as recorded in the ledger, to detect that the vault file was replaced by an older copy of
 itself.
 
 The vault's seal detects every change but one: replacement by an older complete file. So the vault's id and generation

@@ -402,7 +402,7 @@ class ApprovalRequested(_Event, frozen=True, kw_only=True, tag="approval.request
 
 
 class ApprovalEdited(_Event, frozen=True, kw_only=True, tag="approval.edited"):
-    """A person changed the arguments, which made another plan, which they can approve in place of the requested plan."""
+    """A person changed the arguments. They can approve the resulting plan in place of the requested plan."""
 
     approval: str
     digest: str
@@ -629,7 +629,7 @@ class GrantRevoked(_Event, frozen=True, kw_only=True, tag="grant.revoked"):
 
 
 class CallerRefused(_Event, frozen=True, kw_only=True, tag="caller.refused"):
-    """A caller requested a route that its socket does not serve, or the socket does not serve this caller."""
+    """A caller requested a route that its socket does not serve, or used a socket that does not serve this caller."""
 
     scope: str
     """Scope of the socket; `cell` for a caller that is not a process of an open cell."""
@@ -1294,7 +1294,7 @@ Event = (
     | Notice
 )
 EVENT_TYPES: Final[dict[str, type[_Event]]] = {str(kind.__struct_config__.tag): kind for kind in get_args(Event)}
-"""Every event type, by the name that its records state."""
+"""Every event type, by the tag that identifies it in the ledger's records."""
 
 
 def facts_of(event: Event) -> JSONObject:

@@ -2,8 +2,8 @@
 review and for the run.
 
 Pure. Trusts the digest, not the bytes: thawing fails unless the subject has exactly the digest of the question. The
-digest is computed from the stored JSON. So a plan from before a new field was added to plans still has the digest that
-was shown. It cannot run, because the plan that would run now has another digest.
+digest is computed from the stored JSON. So a plan that was stored before plans got a new field still has the digest
+that was shown. But it cannot run, because the plan that would run now has another digest.
 
 The frozen form keeps numbers as they were written (canonical JSON would turn `1e17` into an integer that has no
 canonical form). So it is not itself the canonical JSON from which the digest is computed, but has the same digest.
@@ -33,7 +33,8 @@ __all__ = ["Frozen", "Question", "StoredDecision", "decision_of", "freeze", "is_
 class StoredDecision(msgspec.Struct, frozen=True):
     """A person's decision as stored in the ledger; `signed` is its signature, None if decisions are not signed.
 
-    `digest` is the digest that was decided, `preview` that of the preview shown with it. Times are in seconds since the epoch.
+    `digest` is the digest that was decided, and `preview` the digest of the preview that was shown with the plan. Times are in
+    seconds since the epoch.
     """
 
     decision: Literal["approve", "deny"]
@@ -49,8 +50,8 @@ class Frozen(msgspec.Struct, frozen=True):
     """The stored plan of a run that waits for a person: the plan that was decided, or the requested one. Times are in
     seconds since the epoch.
 
-    `digest` is that of the approval's row; with a preview it differs from the plan's. `asked_digest` is the digest of
-    the requested plan.
+    `digest` is the digest in the approval's row, which differs from the plan's digest if there is a preview.
+    `asked_digest` is the digest of the requested plan.
     """
 
     run_id: str
@@ -60,7 +61,7 @@ class Frozen(msgspec.Struct, frozen=True):
     asked_digest: str
     decision: StoredDecision | None
     effects: SeenEffects | None = None
-    """Effects (changes) that the preview showed with which the plan was approved; None if it showed none."""
+    """Effects (changes) in the preview that was approved together with the plan; None if the preview showed none."""
 
     @property
     def is_edited(self) -> bool:

@@ -168,8 +168,8 @@ class Audit(Questions):
         not use up another session's limit.
         """
         self._begun: dict[str, tuple[str, int]] = {}
-        """Runs whose first step `requested` has recorded as started, until `started` is called for that step: at most
-        as many as run at the same time.
+        """Runs whose first step was recorded as started by the method `requested`, until `started` is called for that
+        step. There are at most as many as run at the same time.
         """
 
     # A run
@@ -269,7 +269,7 @@ class Audit(Questions):
         return row
 
     async def refused(self, invocation: Invocation, failure: Failure) -> str:
-        """Record a request that did not resolve to a plan, which has no other events; return its audit id."""
+        """Record a request that did not resolve to a plan, and return its audit id. The request has no other events."""
 
         def write(tx: Transaction) -> str:
             run_id = new_id("run", tx.now_us)

@@ -4,7 +4,8 @@ Runs in the writer's thread of the daemon, inside the verbs of log.py and questi
 here, and otherwise stored unchanged.
 
 Rules
-- A run's status changes by the table and by compare-and-set: the loser of a race gets an error with the current state.
+- A run's status changes only as the table MOVES allows, by compare-and-set: the loser of a race gets an error with the
+  current state.
 - An outcome can always be recorded: for one that has no JSON form, or is too large, a failure that says so is recorded
   instead.
 
@@ -51,7 +52,7 @@ have at most 64."""
 MAX_DESTINATION_CHARACTERS: Final = 300
 """Maximum number of characters in a refused request's destination: a host name has at most 253, and a port six."""
 MAX_MESSAGE_CHARACTERS: Final = MAX_MESSAGE
-"""Maximum number of characters in a person's reason, or in a failure message, which has no more."""
+"""Maximum number of characters in a person's reason, or in a failure message (MAX_MESSAGE)."""
 MAX_DETAILS_BYTES: Final = 16 << 10
 """16 KiB: maximum size, as JSON, of a failure's details or of the fields of a connector's event.
 

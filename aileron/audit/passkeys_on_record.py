@@ -1,5 +1,5 @@
-"""The passkeys that can decide according to the record: those enrolled since the newest approver was set, except those
-that were revoked.
+"""The passkeys that can decide according to the record: they were enrolled since the newest approver was set, and not
+revoked.
 
 Runs in the daemon, before a decision by a passkey is recorded: a passkey that is not on record yet would sign before
 its own enrollment, and nobody could verify it. This module only reads. A passkey that is not on record is refused; for
@@ -26,7 +26,7 @@ class PasskeysOnRecord(NamedTuple):
     in_force: Mapping[str, str]
     """Ids of the passkeys that can decide, each with the id of the approval that enrolled the passkey."""
     enrolments: frozenset[str]
-    """Ids of the approvals that enrolled a passkey on record, including revoked ones."""
+    """Ids of the approvals that enrolled a passkey on record, including passkeys that were revoked later."""
 
 
 def passkeys_on_record(look: Snapshot | Transaction) -> PasskeysOnRecord:

@@ -70,7 +70,7 @@ __all__ = [
 ]
 
 MAX_SHOWN: Final = 16_000
-"""Maximum number of events of one run that are returned, which have 48 MiB at most.
+"""Maximum number of events of one run that are returned. Together they have at most 48 MiB.
 
 A connector's output per step is limited, but steps can be many.
 """
@@ -470,8 +470,8 @@ def _chained(row: RecordRow) -> JSONObject:
 
 
 def _is_never(wanted: EventFilter) -> bool:
-    """Return whether no event can match the filter, because events of its type lack one of its facts. Then no rows need to be
-    read.
+    """Return whether no event can match the filter, because events of the wanted type do not have a fact that the filter
+    names. Then no rows need to be read.
     """
     if wanted.type is None:
         return False

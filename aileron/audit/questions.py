@@ -4,9 +4,9 @@ Runs in the daemon. These methods are part of the audit log's verbs; the class i
 callers to check a signature before they pass a decision, and the ledger to let one of two racing callers win.
 
 Rules
-- A decision names a candidate of its question, that is, a digest: that of the question itself; for a run also the
-  digest of each edited plan, and of each plan together with a preview that was shown. Candidates are added while the
-  question waits, up to MAX_CANDIDATES, and never removed.
+- A decision names a candidate of its question: one of the digests that it can be about. These are the question's own
+  digest and, for a run, the digest of each edited plan, and of each plan together with a preview that was shown.
+  Candidates are added while the question waits, up to MAX_CANDIDATES, and never removed.
 - A decision is used once, before it expires. `digest` of the row is then the candidate that was decided.
 - Once the ledger names an approver, every decision needs a signature by the approver's key. The caller verifies the
   signature; this module only closes the race between setting an approver and deciding.
@@ -239,9 +239,9 @@ class Questions:
         """Return the stored plan of the run that waits for this question: the edited plan with the digest `plan_digest`
         if it is given, else the plan that was decided, else the requested one.
 
-        Raises AileronError(not_found), (invalid_request) if `plan_digest` is not a plan of the question, or
-        (hash_mismatch) if the stored plan is not the one that the approval is bound to, or was made by a version of
-        Aileron with another form of plans.
+        Raises AileronError: not_found; invalid_request if `plan_digest` is not a plan of the question; hash_mismatch if
+        the stored plan is not the plan that the approval is bound to, or was made by a version of Aileron with another
+        form of plans.
         """
 
         def look(snapshot: Snapshot) -> tuple[ApprovalRow, bytes | None, str, SeenEffects | None]:
@@ -266,7 +266,9 @@ class Questions:
         )
 
     async def party(self, approval_id: str) -> str:
-        """Return the party whose share the run of this question counts against. Raises AileronError(not_found)."""
+        """Return the party of this question's run, which counts against that party's share. Raises
+        AileronError(not_found).
+        """
 
         def look(snapshot: Snapshot) -> str:
             row = _approval(snapshot, approval_id)
@@ -498,9 +500,9 @@ class Questions:
 
         `now` is in seconds since the epoch.
 
-        `digest` is the decided digest; for a run also the plan's digest, if a preview was decided with it.
-        Raises AileronError: not_found, approval_denied, approval_expired, cancelled, hash_mismatch, already_decided (not decided
-        yet, or used before).
+        `digest` is the decided digest. For a plan that was decided together with a preview, the plan's own digest is accepted
+        too. Raises AileronError: not_found, approval_denied, approval_expired, cancelled, hash_mismatch, already_decided (not
+        decided yet, or used before).
         """
 
         def write(tx: Transaction) -> Settlement:
@@ -642,7 +644,9 @@ def _check_room_for_consent(tx: Transaction) -> None:
 
 
 def _party_on_record(states: Transaction | Snapshot, run_id: str) -> str:
-    """Return the party whose share a run counts against. Without a recorded party, it is the run's session, or the person."""
+    """Return the party of a run, which counts against that party's share. If none is recorded, the party is the run's
+    session, or the person.
+    """
     found = states.first_of(RunRequested, run_id)
     row = states.run(run_id)
     if row is None:
@@ -652,7 +656,7 @@ def _party_on_record(states: Transaction | Snapshot, run_id: str) -> str:
 
 
 def expire_due(tx: Transaction) -> list[ApprovalRow]:
-    """Record as expired every question whose time is over, and return the rows that they had before."""
+    """Record as expired every question whose time is over, and return their rows as they were before."""
     due = tx.open_approvals(due_us=tx.now_us)
     for row in due:
         _expire(tx, row)

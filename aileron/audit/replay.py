@@ -111,7 +111,7 @@ class Replay:
         """Standing grants that were used or revoked, by id. A person signed each grant, so there are few."""
         self._by_age: Final[list[tuple[int, str]]] = []
         self.counts: Final = dict.fromkeys(("runs", "approvals", "candidates", "conversation"), 0)
-        """Number of rows that each of these tables must have in the ledger file."""
+        """Number of rows that the ledger file must have in each of these tables, by the table's name."""
 
     def follow(self, told: Recorded[Moving]) -> list[RunRow | ToldApproval]:
         """Apply the next event; return the runs and approvals that it ended, whose stored rows no later event changes."""

@@ -1,5 +1,5 @@
-"""A check whether an open vault is older than the record, or belongs to another person. The vault's seal cannot detect
-that an older copy was put back.
+"""A check that finds out whether an open vault is older than the record, or belongs to another person. The vault's seal
+cannot detect that an older copy was put back.
 
 Runs in the daemon when the vault is opened. Trusts neither file alone: the vault is sealed but can be exchanged for an
 older one, the ledger is current but can be edited. If both are replaced by copies from the same moment, this check does
@@ -8,7 +8,7 @@ not detect that (docs/explanation/consent.md).
 Rules
 - An entry of the vault that is not on record yet is newer: the vault is written first, and a daemon can end before it
   records the entry.
-- An entry that is on record, together with a later entry that replaced it, is older.
+- An entry of the vault is older if the record has it, and also a later entry that replaced it.
 - A key that is not on record is newer only if the last key on record has signed that the new key replaces it.
 
 Source: docs/reference/consents.md, docs/reference/audit-events.md. Not here: used decisions and grants, which are compared one by
@@ -73,8 +73,8 @@ def _older(snapshot: Snapshot, consents: Consents) -> str | None:
 
 
 def _was_named_by(known: ApproverSet, consents: Consents) -> bool:
-    """Return whether the approver's key on record signed its replacement by the key in `consents`. A daemon that ended early did
-    not record that replacement.
+    """Return whether the approver's key on record signed its replacement by the key in `consents`. The ledger does not have
+    that replacement itself if a daemon ended before it could record it.
     """
     named, statement = consents.appointed, consents.appointment()
     if named is None or statement is None or named.replaces != known.key_id or named.old_signature is None:

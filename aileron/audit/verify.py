@@ -149,8 +149,8 @@ def verify(path: Path, *, known_head: Head | None = None, expected_home: Path | 
 
 
 def _verify_once(path: Path, known_head: Head | None, expected_home: Path | None) -> tuple[Report, bool]:
-    """Return the report, and whether a daemon began to write during the check to a file that was opened as one that no
-    daemon writes.
+    """Return the report, and whether the file may have been read inconsistently: it was opened as a file that no daemon
+    writes, but a daemon began to write to it during the check.
     """
     check = _Check(path, known_head, expected_home)
     finding: Finding | None = None

@@ -1,9 +1,10 @@
 """Alarms that a person must see before deciding about a run, such as contradictions, other accounts and blind copies.
 
-Pure. An author names lines of a preview and arguments of an action with labels; if a line and an argument have the same label
-(or the line's label is the argument's name), both state the same fact, once by the service and once by the agent. Comparison
-ignores case, spaces versus `_` or `-`, spaces in the values, the zone in which a time is written, and the `#` before a channel's
-name. If the service has a name and an id (`Channel`, `Channel id`), the agent may give either.
+Pure. An author gives labels to the lines of a preview and to the arguments of an action. If a line and an argument have the
+same label (or the line's label is the argument's name), both state the same fact: the line with the service's value, the
+argument with the agent's. Comparison ignores case, spaces versus `_` or `-`, spaces in the values, the zone in which a time is
+written, and the `#` before a channel's name. If the service has a name and an id (`Channel`, `Channel id`), the agent may give
+either.
 
 Under different labels, two values contradict each other only if that is certain: both labels name a destination, both values
 have the same unmistakable form (recipients.py), and no value that the agent gives in that form equals the service's. So a list

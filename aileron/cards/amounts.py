@@ -7,7 +7,7 @@ are integers too.
 >>> spoken_number(10000000.0), spoken_number(1249.5), spoken_number(2026, "year"), spoken_number(10_000_000, "Amount")
 ('10,000,000', '1,249.5', None, '10,000,000')
 
-Not here: numbers in JSON (keys `f`, `r`), and numbers given as text.
+Not here: numbers in full values and in JSON (the console's keys `f` and `r`), and numbers given as text.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Reading a preview needs the approver's key, so these reasons are checked first: a refusal should not ask for the key.
 
-Pure. Source: docs/adr/0047-fewer-keys.md. Not here: which requests are alike (together.py), which also checks again after
-reading.
+Pure. Source: docs/adr/0047-fewer-keys.md. Not here: which requests are alike, and the check after the previews were read
+(both in together.py).
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ _FROM_THE_RIGHT: Final = frozenset({"R", "AL", "AN"})
 
 def change_lines(changes: Iterable[Change], more: str | None = None, *, marks: bool = False) -> list[str]:
     """Return the lines of all changes, as `where: before → after`. With `marks`, lines of widening changes are marked.
-    With `more`, a command that shows everything, long values and lists are cut, and the command follows.
+    `more` is a command that shows everything; if it is given, long values and lists are cut, followed by that command.
     """
     lines: list[str] = []
     listed = list(changes)
@@ -51,8 +51,8 @@ def change_lines(changes: Iterable[Change], more: str | None = None, *, marks: b
 def is_on_one_line(text: str) -> bool:
     """Return whether a text can stand on the same line as an arrow between the old and the new value.
 
-    Letters that are written from right to left change the order around an arrow between them, so that a reader sees the new
-    value on its left (Unicode, UAX 9). Such values are shown on two lines.
+    If the values have letters that are written from right to left, the reader sees the new value on the left of the arrow
+    (Unicode, UAX 9). Such values are shown on two lines.
     """
     return "\n" not in text and not any(unicodedata.bidirectional(letter) in _FROM_THE_RIGHT for letter in text)
 

@@ -7,7 +7,8 @@ Pure: no terminal, no socket, no key. Each step makes a value for the next step;
 Rules
 - A decision is about the digest of a `Review`'s content together with its preview.
 - Nobody can decide a question that cannot be shown in full, whether decisions are signed here or not.
-- An approval covers the preview: if decisions are signed, a question with a preview is not approved before that was read.
+- An approval covers the preview: if decisions are signed, a question with a preview cannot be approved before the preview
+  was read.
 - A run that changes only what a preview showed cannot be approved without such a preview (`why_no_yes`); the daemon would refuse.
 - A denial needs no key. If it has no reason, and a signature would take a passphrase, it is sent as a withdrawal, which is
   unsigned and can only refuse. A reason is sent to the agent in the person's name, so a denial with a reason is signed.

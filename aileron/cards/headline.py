@@ -188,7 +188,7 @@ def _made_up(ops: Iterable[str], values: _Values, names: Iterable[str], most: in
     """Yield the parts of a headline for an action without a summary, made from its operations `ops` and the arguments
     `names`.
 
-    They are the names of its operations, and the arguments that tell this call from others.
+    The parts are the operations' names, and the arguments that distinguish this call from others.
     """
     said = ", then ".join(visible(op.replace("_", " ")) for op in ops)
     yield Span(said[:1].upper() + said[1:])

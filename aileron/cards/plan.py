@@ -116,8 +116,8 @@ _NOTHING: Final = object()
 
 
 def _by_the_file(said: Any, value: Any, at: str) -> Iterator[tuple[str, Any]]:
-    """Yield the parts of an argument `value` that are not just one reference in `said`, its template in the action
-    file, each with its path.
+    """Yield the parts of an argument `value` that the action file sets, each with its path. `said` is the argument's
+    template in that file; a part that is only one reference there is left out.
     """
     from aileron.actions.references import pieces
 

@@ -105,7 +105,8 @@ def tags_of(entries: Sequence[ApprovalEntry]) -> dict[str, str]:
     """Return the tags of the waiting entries by id, in Aileron's words: a question to the agent, identical requests, part of a
     group.
 
-    Most entries have no tag. `entries` must be all that wait, because identical requests and groups are counted among them.
+    Most entries have no tag. `entries` must contain every waiting entry, because identical requests and groups are counted
+    among them.
     """
     listed = [entry for entry in entries if waits(entry)]
     same = Counter((entry.kind, entry.digest) for entry in listed)

@@ -50,7 +50,7 @@ _FORMS: Final = {
 
 
 def blind_copies(name: str, value: Any) -> Iterator[Any]:
-    """Yield each non-empty value whose name is one for recipients of blind copies: `value` itself, or a value nested in it."""
+    """Yield each non-empty value whose name denotes recipients of blind copies: `value` itself, or a value nested in it."""
     waiting = deque([(name, value)])
     while waiting:
         called, part = waiting.popleft()

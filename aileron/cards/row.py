@@ -81,7 +81,7 @@ def common_asker(rows: Iterable[Row]) -> str | None:
 def group_title(rows: Sequence[Row], name: str) -> str:
     """Return the title of a group of rows that are alike. `name` is the name of their action.
 
-    It is never one row's title, which would suggest that all have the same values.
+    The title of one row is never used for the group, because it would suggest that all rows have the same values.
     """
     differs = rows[0].differs
     difference = f"{' and '.join(differs)} differ{'' if len(differs) > 1 else 's'}" if differs else "identical"

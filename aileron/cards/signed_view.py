@@ -39,7 +39,8 @@ def content_of(question: Question) -> Plan | Subject:
 
 
 def signed_view(question: Question) -> tuple[Question, Plan | Subject]:
-    """Return the question with only the plan or subject that its digest covers, and the name from there; and this content.
+    """Return the question and its content, which is the plan or subject that its digest covers. The question's name and
+    its plan or subject are taken from that content.
 
     Raises MismatchError if the digest does not match the content, or if the question cannot be shown in full.
     """

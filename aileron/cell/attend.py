@@ -15,9 +15,9 @@ Rules
   continues at once.
 - A signal that was ignored when this process began stays ignored (nohup(1)).
 - The terminal is restored in every case.
-- Output that remains when the agent has ended is written, however slow its reader is, until a signal ends that. There
-  is a deadline for a raw terminal, where Ctrl-C is no signal, and for every reader after a signal to end. The reported
-  ending says if output was lost.
+- Output that remains when the agent has ended is written, however slow its reader is, until a signal ends this process.
+  There is a deadline for a raw terminal, where Ctrl-C is no signal, and for every reader once this process was told to
+  end. The reported ending says if output was lost.
 
 Source: credentials(7), setpgid(2), signal(7). Not here: the agent without a cell (aileron/launch/start.py), the cell
 itself (aileron_sandbox.cell).

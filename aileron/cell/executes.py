@@ -706,7 +706,7 @@ has the same order.
 
 
 class _GitPlace(NamedTuple):
-    """A node in the tree of those paths in a git repository that git acts on: the kind of a file there, and the nodes
+    """A node in a tree of the paths that git acts on in a repository: the kind of a file at that path, and the nodes
     below by name. `*` stands for every other name.
     """
 
@@ -755,9 +755,9 @@ class GitPlaces(NamedTuple):
 
 
 def git_places(above: GitPlaces, path: str, has: Callable[[str], bool], had: Callable[[str], bool] | None) -> GitPlaces:
-    """Return the places of the folder `path` in git repositories, given those of the folder above it. `has` and `had`
-    return whether a name is in the folder now, and was in it before the agent started. `had` is None if the folder did
-    not exist.
+    """Return the places of the folder `path` in git repositories, given the places (`above`) of the folder that
+    contains it. `has` and `had` return whether a name is in the folder now, and was in it before the agent started.
+    `had` is None if the folder did not exist.
 
     Git treats a folder with HEAD as a repository. Its objects and refs, and with them the configuration and the
     hooks, can be in a folder without HEAD, to which a `commondir` leads, gitrepository-layout(5).

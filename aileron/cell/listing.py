@@ -72,7 +72,9 @@ class Changes(msgspec.Struct, frozen=True):
     is_aside: bool
     """True if an overlay stores the changes: the project itself has none of them, unless they were applied."""
     entries: tuple[Change, ...]
-    """First changes that can run code or have notes, then the others by path; at most `_MAX_LISTED` of each."""
+    """Changes that can run code or have notes, followed by the others, by path; at most `_MAX_LISTED` in each of the
+    two groups.
+    """
     counts: Mapping[What, int]
     """Number of changes of each `what` (made, changed, removed), including changes that are not listed."""
     executing: int

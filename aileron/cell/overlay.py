@@ -15,7 +15,7 @@ stores such attributes under another name.
 
 Rules
 - A difference is an entry that the merged folder, which the agent saw, shows differently from the project. An upper
-  file that equals the project's is no difference, so an applied change is no longer one.
+  file that equals the project's file is not a difference, so a change stops being a difference once it is applied.
 - A file with an unknown attribute of the overlay cannot be interpreted; it is reported with that problem.
 
 Source: Documentation/filesystems/overlayfs.rst. Not here: the mount (aileron_sandbox.cell), merging into the project (apply.py).

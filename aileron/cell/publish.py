@@ -1,8 +1,8 @@
 """The options `--publish PORT` and `--publish HOSTPORT:PORT`, which make a server that the agent started reachable
 from this machine.
 
-Listens only on loopback outside the cell, and forwards each connection to that port on the cell's own loopback. The
-server there is the agent's, so a person's browser must not take it for another server on `localhost`.
+Listens only on loopback outside the cell, and forwards each connection to PORT on the cell's own loopback. The server
+there is the agent's, so a person's browser must not take it for another server on `localhost`.
 
 >>> parse_publish("8080:3000")
 Publish(host_port=8080, port=3000)

@@ -44,7 +44,7 @@ class Root(msgspec.Struct, frozen=True):
     """A folder or file to which the agent can write, given by a path without links. The first root is the project.
 
     `only` has globs, as in `executes.KINDS`, for the paths whose changes are listed; empty for all. It is for an
-    agent's own state folder, where only files matter that are executed or obeyed later.
+    agent's own state folder, in which only files that are executed or obeyed later matter.
     """
 
     path: str
@@ -53,7 +53,9 @@ class Root(msgspec.Struct, frozen=True):
     """Paths in the root that are not visible in the cell, and are not read."""
 
     def apart_below(self) -> frozenset[str]:
-        """Return those paths in `apart`, which the cell does not show, that are in the root, relative to the root."""
+        """Return the paths in `apart` that lie inside the root, relative to the root. The cell does not show these
+        paths.
+        """
         above = self.path.rstrip("/") + "/"
         return frozenset(path.removeprefix(above) for path in self.apart if path.startswith(above))
 

@@ -1,5 +1,5 @@
-"""A check whether an agent's state file has changed in settings that the agent obeys later, and not only in records
-such as counts.
+"""A check of an agent's state file: it finds changes to settings that the agent obeys later, and ignores records such
+as counts.
 
     obeyed_at(".claude.json", parent, contents)     at the start, and again at the end: equal digests are not listed
 

@@ -46,7 +46,7 @@ _READ: Final = 65536
 
 
 def streams_of_ours() -> Streams:
-    """Return whether this process's descriptors 0, 1 and 2 are each a `terminal` or a `pipe`, for `Cell.start`."""
+    """Return the kind, `terminal` or `pipe`, of each of this process's descriptors 0, 1 and 2, for `Cell.start`."""
     kinds = ["terminal" if os.isatty(number) else "pipe" for number in range(3)]
     return kinds[0], kinds[1], kinds[2]  # type: ignore[return-value]
 

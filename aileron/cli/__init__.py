@@ -1,8 +1,8 @@
 """The command line: translates what a person types into requests and shows the answers. It decides nothing.
 
 run.py        the hot command · arguments.py KEY=VALUE and --args, converted to the action's types · duration.py `5m`
-app.py        every other command, by table.py; commands/ has a module for each noun, which declares with declared.py
-parsing.py    plain words by the declarations · help_page.py their help · typer_app.py other words and completion, by the same
+app.py        every other command, listed in table.py · commands/ a module for each noun, with declarations (declared.py)
+parsing.py, help_page.py, typer_app.py   plain words, help pages, and other words with completion; all by the declarations
 supervisor.py what commands ask of the daemon · problem.py what, why, fix and the exit code, one voice for people and programs
 output.py     tables, facts, JSON · prompts.py what a person types, and whether they can be asked
 

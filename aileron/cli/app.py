@@ -37,7 +37,7 @@ def main(words: list[str]) -> int:
 def _words_of_now(words: list[str]) -> list[str]:
     """Return the words of a command line, with `connector new --from`, the form before 0.2, replaced by `connector import`.
 
-    0.3 does without this.
+    This replacement will be removed in 0.3.
     """
     rest = [part for word in words for part in (word.split("=", 1) if word.startswith("--from=") else [word])]
     if words[:2] != ["connector", "new"] or "--from" not in rest[:-1]:

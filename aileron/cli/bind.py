@@ -6,7 +6,8 @@ publisher of the connector specifies the credential that it needs.
 Rules
 - The person sees what is wanted before they are asked for a secret, a sign-in, or an approval.
 - A typed secret is stored first, and removed again if it is then not bound.
-- After a fix, the run starts again with exactly the same arguments and key: nothing of it had been done.
+- After a fix, the run starts again with exactly the same arguments and idempotency key, because no part of the run had
+  been carried out.
 
 Source: docs/reference/bindings.md. Not here: the commands (commands/binding.py), a sign-in's page (signin.py).
 """
@@ -466,8 +467,8 @@ def _agreed(asked: RunCommand, problem: Problem, supervisor: Supervisor, name: s
 def _chosen(asked: RunCommand, problem: Problem) -> RunCommand:
     """Let the person choose among the bindings that match, and return the run with the chosen binding.
 
-    A binding that was specified for another connector of the action stays specified. Raises `problem` without a
-    choice.
+    A binding that was specified for another connector of the action stays specified. Raises `problem` if the person
+    chooses none of them.
     """
     choices = [str(name) for name in list_of(problem.details["choices"])]
     accounts = dict_of(problem.details.get("accounts"))

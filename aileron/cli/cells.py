@@ -1,14 +1,14 @@
 """Decides whether an agent starts in a cell if its command does not specify this: by the setting in force, or by asking a person
 once.
 
-Runs in commands. The daemon says which setting is in force (`Status.launch`), because an agent can write a file. The answer is
-saved like any other setting, and needs a signature in a home with an approver. A yes takes effect at once
-(daemon/consent_service/settings.py).
+Runs in commands. The daemon, and not the file config.toml, says which setting is in force (`Status.launch`), because an agent
+can write a file. The answer is saved like any other setting, and needs a signature in a home with an approver. But the answer
+that agents start in cells takes effect at once (daemon/consent_service/settings.py).
 
 Rules
 - The person is not asked without a terminal, on a machine that cannot make cells, or while an earlier answer waits for approval.
 - An answer that cannot be saved still counts for this start, and a note says that it was not saved.
-- An empty result is not a choice: nothing is saved, and the agent starts as it would have without the question.
+- An empty answer is not a choice: nothing is saved, and the agent starts as it would have without the question.
 
 Source: docs/reference/configuration.md#launch. Not here: what a cell is made of (aileron/launch), the options of the command.
 """

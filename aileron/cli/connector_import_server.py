@@ -6,11 +6,12 @@ author. It goes only to that server and is stored nowhere. The credential that a
 Rules
 - Without --auth the server decides: it lists its tools, says where to sign in for them, or wants a token that the author has to
   give.
-- The place of the sign-in and its scopes are shown before a page opens: they may have changed since the import.
+- The provider and the scopes of the sign-in are shown before a page opens, because both may have changed since the
+  import.
 - The connector's manifest keeps what was found, and its record what was chosen: an update signs in the same way.
 
-Source: docs/how-to/import-an-mcp-server.md. Not here: choosing among them, updating a repository, and telling what was
-made (connector_import.py).
+Source: docs/how-to/import-an-mcp-server.md. Not here: choosing among the tools, updating a repository, and reporting
+what was made (connector_import.py).
 """
 
 from __future__ import annotations

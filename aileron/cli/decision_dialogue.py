@@ -3,22 +3,24 @@
 Runs in the commands of a person: `approve`, `deny`, `approval edit`, and, at a terminal, the commands that need a decision before
 they are done (`run`, `action add`, `binding setup`, …). All of them go through `Dialogue`, over the operator's socket.
 
-An agent wrote what the question is about, and it is shown as such. If there is an approver, not even the daemon is believed,
-because any process of this user may answer in its place. Therefore:
+The content of a question comes from an agent, and is marked as the agent's. If there is an approver, not even the daemon is
+believed, because any process of this user may answer in its place. Therefore:
 
 1. the whole dialogue, from fetching the question to sending the decision, runs in a process that no other process can inspect
    (`signing.alone`)
 2. the digest is computed here from what is shown, and refused if it is not the digest that the question names
 3. the question is shown, and the person is asked
-4. the passphrase is typed on the terminal; if there is a preview, before 3, because only the approver can open it
+4. the passphrase is typed at the terminal; if there is a preview, this comes before step 3, because only the approver
+   can open the preview
 5. what was shown is signed, the key is wiped, and the decision is sent
 
 Rules
-- The digest that is sent is that of the very answer that was shown. Text too long for the terminal is shown from that answer too,
-  in the same dialogue: another command could fetch it from another process.
+- The digest that is sent is computed from exactly the response that was shown. Text that is too long for the terminal is shown
+  from that response too, in the same dialogue: another command could get it from another process that responds in the daemon's
+  place.
 - The plan and the question go to standard error: standard output has only the result.
-- A part of an id names a question if the person then sees it. If nothing is shown before an approval, the whole id is needed: an
-  agent that withdraws one question and asks another must not get the second one approved.
+- A part of an id is enough if the person then sees the question. If nothing is shown before an approval, the whole id is
+  needed: an agent that withdraws one question and asks another must not get the second one approved.
 - No request is repeated: a person who loses a race is told what was decided instead.
 
 Source: docs/reference/cli.md, docs/reference/http-api.md, docs/reference/signed-decisions.md.
@@ -485,7 +487,7 @@ def _question(supervisor: Supervisor, approval_id: str) -> Question:
 
 
 def waiting(supervisor: Supervisor, typed: str) -> Question:
-    """Return the question with this id, or this part of one, if it is still open. Raises Problem otherwise."""
+    """Return the question that `find` finds for `typed`, if it is still open. Raises Problem otherwise."""
     question = find(supervisor, typed)
     check_waits(question)
     return question
@@ -629,8 +631,8 @@ def _show(review: Review, more: str | None) -> None:
 
 
 def _is_yes(review: Review) -> bool:
-    """Ask the person to approve a question that another party asks, and return whether they do. The most serious
-    questions need the word that every surface asks for.
+    """Ask the person to approve a question that did not come from this command, and return whether they do. For the
+    most serious questions, they must type a confirmation word, the same on every surface.
     """
     word = review.card(when).word
     prompt = f"Type {word} to approve: " if word else "Approve? [y/N] "

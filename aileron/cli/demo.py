@@ -2,9 +2,9 @@
 shell that cannot decide in the person's place; each claim is observed.
 
 It uses a home of its own, which is removed at the end. Everything goes through the same commands that a person types. What the
-demo claims is checked from the outside as well (the server and its log, a listener, a process, a file), and a claim that was not
-observed makes the exit status 1. Its one question is that of `aileron approve`, asked at the terminal; without a terminal, or
-with --yes, the demo decides for itself, in that home. A person may also deny, or not answer for a while: then the claim is that
+demo claims is checked from the outside as well (the server and its log, a listener, a process, a file), and a claim that was
+not observed makes the exit status 1. The person is asked only once, by `aileron approve` at the terminal; without a terminal,
+or with --yes, the demo itself decides, in that home. A person may also deny, or not answer for a while: then the claim is that
 nothing happened.
 """
 

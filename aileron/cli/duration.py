@@ -22,7 +22,7 @@ _UNIT_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, None: 1.
 def seconds(text: str, *, command: str, option: str = "--wait", most: str = "24h") -> float:
     """Return a duration in seconds.
 
-    Raises Problem for any other text and above `most`; the fix is the help of `command`.
+    Raises Problem for any other text, and for a duration above `most`; the suggested fix is the help of `command`.
     """
     found, most_s = (_in_seconds(duration) for duration in (text, most))
     if not 0.0 <= found <= most_s:

@@ -1,8 +1,8 @@
 """Finds the complete id for a typed end: a person reads and types only the end of an id, and the daemon gets the complete id.
 
-Runs in commands. Ids of runs, sessions, approvals and grants end in 80 random bits (audit/moves.py); a terminal shows 32 of them
-(output.py). Among ten thousand ids, two have the same 32 bits in one case of a hundred. If an end is ambiguous, the error names
-the ids.
+Runs in commands. Ids of runs, sessions, approvals and grants end in 80 random bits (audit/moves.py); a terminal shows 32 of
+them (output.py). Among ten thousand ids, the probability that any two have the same 32 bits is about one percent. If an end is
+ambiguous, the error names the ids.
 
 Rules
 - A whole id is used without a request to the daemon, even if it is too old to be found by its end.

@@ -7,7 +7,8 @@ hard link to a file, even between the check and the change.
 Rules
 - A path is walked from the home down, name by name, without following a link. The check and the change use the same open
   descriptor, never a path a second time.
-- Only this user's own directories are changed, and files with only one name. Everything else is left as it is, and reported.
+- Only this user's own directories and files are changed, and a file only if it has no second name (hard link). Everything
+  else is left as it is, and reported.
 - Bits are only taken away, never given.
 
 Source: path_resolution(7), open(2) O_PATH, proc_pid_fd(5). Not here: asking (commands/doctor.py), refusing such files (files.py,

@@ -32,7 +32,9 @@ class Written(NamedTuple):
 
 
 class NewRepository(NamedTuple):
-    """The full name of a connector, the directory of its repository, and the file of its key, which may both be made yet."""
+    """The full name of a connector, the directory of its repository, and the file of its key. Neither of the two need exist
+    yet.
+    """
 
     name: Fqn
     directory: Path
@@ -42,7 +44,7 @@ class NewRepository(NamedTuple):
     def of(cls, name: str, directory: Path | None, key: Path | None, *, command: str) -> Self:
         """Parse NAME, DIR and `--key`. `command` stands before NAME in the fixes.
 
-        Raises Problem(usage) for a name that is not one of a whole repository.
+        Raises Problem(usage) for a name that does not stand for a whole repository.
         """
         fqn = _repository_name(name, command)
         place = Path(fqn.path[-1]) if directory is None else directory
@@ -59,7 +61,9 @@ class NewRepository(NamedTuple):
             )
 
     def write(self, files_of: Callable[[PublicKey], dict[str, bytes]], *, may_have_key: bool) -> Written:
-        """Write the files that `files_of` returns, and a key unless `may_have_key` and it exists. All is written, or nothing."""
+        """Write the files that `files_of` returns, and a new key, unless `may_have_key` is true and the key's file exists.
+        Either all of this is written, or nothing.
+        """
         key, is_new = self._key(may_exist=may_have_key)
         try:
             files = files_of(key.public)
@@ -84,7 +88,9 @@ class NewRepository(NamedTuple):
 
 
 def _repository_name(text: str, command: str) -> Fqn:
-    """Parse the name of a complete repository, because the key and the workflow belong to its top directory."""
+    """Parse the name of a complete repository. A path inside a repository is refused, because the key and the workflow
+    belong to its top directory.
+    """
     from aileron.model.names import Fqn
 
     if "://" not in text:

@@ -108,7 +108,7 @@ class NotesServer:
 
     async def _answer_unknown(self, request: Request, error: Exception) -> Response:
         """Respond to a request for an unknown path or method, and log the request, because the author of a first connector has
-        mistyped it.
+        probably mistyped the path or the method.
         """
         assert isinstance(error, HTTPException)  # which it is registered for
         self._log(request.method, _path_of(request), error.status_code)

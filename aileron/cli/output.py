@@ -1,7 +1,7 @@
 """Output of commands: data on standard output, everything else on standard error.
 
-A terminal gets tables and readable text with hostile characters spelled out. A pipe gets tab-separated lines without a title, in
-which the same characters are spelled out, and so tabs and line ends inside a value as well. `--json` is ASCII everywhere. Runs in
+A terminal gets tables and readable text with hostile characters spelled out. A pipe gets tab-separated lines without a title,
+in which the same characters are spelled out, as are tabs and line ends inside a value. `--json` is ASCII everywhere. Runs in
 commands. rich is imported only for a table on a terminal.
 
 Rules
@@ -420,8 +420,8 @@ def labelled(label: str, command: str) -> list[str]:
 
 
 def _indent_of(line: str, indent: int) -> int:
-    """Return the number of spaces before a line: `indent`, or fewer, but at least _LEAST_INDENT, if a line that cannot
-    be folded would not fit otherwise.
+    """Return the number of spaces before a line: `indent`, or fewer if a line that cannot be folded would not fit
+    otherwise. The result is at least _LEAST_INDENT.
     """
     room = columns() - text_width(line)
     return indent if room >= indent or room < _LEAST_INDENT else room

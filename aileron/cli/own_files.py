@@ -18,7 +18,8 @@ _MAX_BYTES = 1 << 20
 def text_of(file: Path, *, fix: str | None = None) -> str:
     """Read a file that a person wrote.
 
-    Raises Problem, without quoting the file, if it cannot be read, is too large or is not UTF-8. `fix` is for a missing file.
+    Raises Problem, without quoting the file, if it cannot be read, is too large or is not UTF-8. `fix` is the fix to suggest if
+    the file does not exist.
     """
     try:
         with file.open("rb") as opened:
@@ -46,7 +47,9 @@ def write_whole(file: Path, data: bytes) -> None:
 
 
 def write_tree(directory: Path, files: dict[str, bytes]) -> None:
-    """Write a new directory with these files, by path, or nothing. Raises Problem(usage) if that fails."""
+    """Write a new directory with these files, which are given by path. Raises Problem(usage) if that fails; nothing is
+    written then.
+    """
     import shutil
 
     with _unfinished(directory) as unfinished:

@@ -2,9 +2,9 @@
 
     call_of(["action", "show", "mail", "--json"])   →   Call(action.show, {"name": "mail", "as_json": True})
 
-Made from the same declarations as typer's commands (typer_app.py), and never different from them. For all that is not plain,
-including wrong words and help, the result is None, and typer reads the words and says what is wrong with them. So this module
-has no messages. tests/cli/test_parsing.py compares the two.
+This parser uses the same declarations as typer's commands (typer_app.py), so the two never differ. For everything that is not
+plain, including wrong words and help, the result is None; typer then reads the words and says what is wrong with them. So this
+module has no messages. tests/cli/test_parsing.py compares the two.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """The failure that a command ends with: what happened, why, the command that fixes it, and the exit code.
 
-Runs in commands. The one form for all failures: the daemon's, those of local work, wrong usage, no daemon. People get three lines
-on standard error, programs the same as JSON.
+Runs in commands. All failures have this one form: failures of the daemon and of local work, wrong usage, and a daemon that does
+not run. People get three lines on standard error, programs the same as JSON.
 
 Rules
-- A failure of the daemon keeps its class, and its exit code comes from the one table in model/failure.py, which is expensive to
-  import and therefore imported only for such a failure.
+- A failure of the daemon keeps its class. Its exit code comes from the one table in model/failure.py. That module is expensive
+  to import, so it is imported only for a failure of the daemon.
 - Messages quote agents, connectors and upstreams, so each is shown on one line with hidden characters spelled out.
 - A `fix` is our own text. It is never taken from a message that came out of a jail, because the connector could write it.
 
@@ -417,8 +417,8 @@ def _usual_fix(name: str, error: JSONMembers, action: str | None) -> str | None:
 def _fix_of_phase(details: Any) -> str | None:
     """Return the fix for the phase in which a connection failed.
 
-    None for a phase without a known fix, and if `reason` is given and is not `refused`, because then a login or a certificate
-    is the cause.
+    None for a phase without a known fix. Also None if the details have a `reason` other than `refused`, because a login or a
+    certificate is then the cause.
     """
     is_way = isinstance(details, dict) and details.get("reason", "refused") == "refused"
     phase = details.get("phase") if is_way else None

@@ -1,7 +1,7 @@
 """Input from a person, typed or given beforehand: answers, secrets and passphrases.
 
-Runs in commands. Nothing is asked without a terminal on both standard input and standard error, in a shell's background, or in a
-cell: a script that lacks something is told which option it needs.
+Runs in commands. Nothing is asked in a cell, in a shell's background, or if standard input or standard error is not a terminal.
+Instead, a script that lacks something is told which option it needs.
 
 Rules
 - AILERON_VAULT_PASSPHRASE and AILERON_NEW_VAULT_PASSPHRASE leave the environment as soon as a command starts, so that no process
@@ -58,7 +58,7 @@ _MAX_PASSPHRASE_BYTES = 4096
 _MAX_LINE_BYTES = 16 << 10
 """16 KiB: the maximum that is read of a line. A terminal passes at most 4 KiB, termios(3)."""
 _MAX_EDITED_BYTES = 1 << 20
-"""1 MiB: the maximum size of an edited text, as of a request body that the daemon reads."""
+"""1 MiB: the maximum size of an edited text, the same as that of a request body that the daemon reads."""
 _PKCS7_DATA = b"\x2a\x86\x48\x86\xf7\x0d\x01\x07"
 _HEAD_OF_PKCS12 = 64
 """Number of bytes at the start of a PKCS #12 file that contain its content type: RFC 7292 section 4, 1.2.840.113549.1.7 as an
@@ -130,7 +130,7 @@ def choose(question: str, answers: Collection[str], *, tries: int = TRIES) -> st
     """Return the typed answer in lower case, or "" for Enter alone. None at the end of input and after `tries` attempts.
 
     Input is echoed only if it is one of `answers`. A person who expects a passphrase prompt types the passphrase here, perhaps
-    twice. Because the question is repeated, the second one is not typed into the shell.
+    twice. Because the question is repeated, the second attempt is typed here too, and not into the shell.
     """
     for left in reversed(range(tries)):
         line = _line(question, is_shown=False, end="")
@@ -297,7 +297,7 @@ def read_secret(name: str) -> bytes:
 
 
 def _is_in_foreground() -> bool:
-    """Return whether this job is in the foreground, also true without a controlling terminal.
+    """Return whether this job is in the foreground. True also if there is no controlling terminal.
 
     In a shell's background, reading would stop the process (SIGTTIN).
     """
@@ -357,8 +357,8 @@ def _check_is_pem(data: bytes, source: str) -> None:
 def _is_sequence(data: bytes) -> bool:
     """Return whether the data is one complete ASN.1 SEQUENCE, as a DER certificate, a DER key or a PKCS #12 file is.
 
-    A random key must not match by chance. So the length must have one or two further bytes, because nothing for TLS
-    is shorter, or be indefinite with an end mark, which some programs write (X.690, section 8.1.3).
+    A random key must not match by chance. So the length must have one or two further bytes, because no data for TLS is shorter;
+    or it must be indefinite, with an end mark at the end of the data, as some programs write it (X.690, section 8.1.3).
     """
     if data.startswith(b"\x30\x80"):
         return data.endswith(b"\0\0")

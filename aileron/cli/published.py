@@ -6,8 +6,8 @@ and what was fetched. If there is an approver, their signature decides, and each
 `y` at this terminal or `--yes` decides; otherwise nothing is installed.
 
 Rules
-- The default is no, also if the terminal is closed. Downloads that are not installed are dropped at once.
-- There is one question for each connector and one for the action; one no rejects all of it.
+- The default is no, also if the terminal is closed. Downloads that are not installed are deleted at once.
+- There is one question for each connector and one for the action. A single no rejects everything.
 
 Source: docs/reference/cli.md, docs/reference/forges.md. Not here: the questions themselves (consent.py, decision_dialogue.py).
 """

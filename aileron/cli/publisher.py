@@ -4,8 +4,9 @@ Runs in the author's commands. A private key or client secret is never part of a
 
 Rules
 - A key file that others can read is refused, as ssh does: any reader could sign as this publisher.
-- AILERON_SIGNING_KEY holds the key itself, for CI. If it is set but empty, that is an error and not an unsigned release: a
-  missing secret of a workflow looks like that. It leaves the environment as soon as it has been read.
+- AILERON_SIGNING_KEY holds the key itself, for CI. If it is set but empty, that is an error and not an unsigned release,
+  because a workflow whose secret is missing sets it to an empty value. The variable is removed from the environment as soon as
+  it has been read.
 - A new key file is for its owner only, and never replaces another file.
 
 Source: docs/how-to/publish-a-connector.md; sshd(8), FILES, for the modes.

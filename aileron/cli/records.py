@@ -5,8 +5,8 @@ so every cell is made harmless and stays in its own column. A sequence of blanks
 imitate the next column.
 
 Rules
-- A table is a list of objects whose values are text, numbers, true, false or null; or an object with one such list among such
-  values. Everything else stays JSON.
+- A table is a list of objects whose values are text, numbers, true, false or null; or an object whose fields are such values
+  and exactly one such list. Everything else stays JSON.
 - It must fit. Columns fold, the widest first; if one would be too narrow to read, or a cell too tall, the result stays JSON.
 - Only as many rows are shown as a person can read; the number of further rows is always said.
 
@@ -96,7 +96,7 @@ def table_of(value: Any, width: int) -> Table | None:
 def _records_in(value: Any) -> tuple[tuple[tuple[str, Any], ...], list[_Record]] | None:
     """Return the fields that a result has in addition to its list of records, and that list.
 
-    None if the result has any other value.
+    None if the result has any other form.
     """
     if isinstance(value, list):
         return ((), value) if _are_records(value) else None

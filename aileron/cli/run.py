@@ -1,8 +1,8 @@
 """`aileron run`: runs one action and prints the action's result on standard output.
 
-The hot command: agents call it, so it imports neither typer nor rich nor msgspec unless something fails (`aileron.__main__`
-comes here before any of them), and it parses its options by hand. `OPTIONS` is the one list of them; commands/run.py declares
-the same.
+This is the hot command, because agents call it. So it imports neither typer nor rich nor msgspec unless something fails
+(`aileron.__main__` comes here before it imports any of them), and it parses its options by hand. `OPTIONS` is the one list of
+them; commands/run.py declares the same.
 
 Rules
 - It uses the agents' socket, because a run needs no more. Only a passphrase given beforehand, and decisions of the person at the
@@ -51,8 +51,8 @@ _FIRST_WAIT_S = 2.0
 A longer run costs one more request, but its id is known meanwhile.
 """
 _FIRST_SHOWN_S = 0.5
-"""Maximum seconds that the first request waits at a terminal, because a run's id must be known before its connector's reports
-can be requested.
+"""Maximum seconds that the first request waits at a terminal. It is short, because a run's id must be known before its
+connector's reports can be requested.
 """
 _MAX_TYPED = 1000
 """Maximum number of characters of a command that is printed to be typed or copied.
@@ -158,7 +158,9 @@ def parse(words: Sequence[str]) -> RunCommand:
 
 
 def build(action: str, words: Sequence[str], given: dict[str, str]) -> RunCommand:
-    """Build the request from the words, and from the options, which are given by flag. Raises Problem for an invalid value."""
+    """Build the request from the words, and from `given`, the options' values by flag. Raises Problem for an invalid
+    value.
+    """
     if not action or "=" in action:
         raise Problem.usage(f"give the name of the action first, not {action!r}", fix="aileron action list")
     key = given.get("--idempotency-key")
@@ -354,8 +356,8 @@ def _waits_for_a_person(asked: RunCommand, answer: JSONObject) -> int:
 
 
 def _with_the_persons_part(asked: RunCommand, answer: JSONObject) -> JSONObject:
-    """Add the person's question and the arguments that they approved to the response, if the caller can repeat the
-    request with its idempotency key.
+    """Add to the response a person's question about the run and the arguments that the person approved, if the caller
+    can repeat the request with its idempotency key.
     """
     if asked.idempotency_key is None or "audit_id" not in answer:
         return answer

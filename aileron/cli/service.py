@@ -4,7 +4,7 @@ Runs in `aileron daemon install` and `uninstall`.
 
 Rules
 - Without systemd nothing is written. Without a user manager (no login session, a bare `su`) the unit is written but not started.
-- A file of that name that another program or a person wrote is never replaced or removed.
+- A file with the unit's name is never replaced or removed if another program or a person wrote it.
 - Every word in the unit is quoted for systemd; a word that cannot be quoted is refused.
 
 Source: systemd.unit(5), systemd.service(5), systemd.exec(5), systemctl(1). Not here: what the daemon does (daemon/supervise.py).

@@ -1,12 +1,13 @@
 """Changes to `config.toml` by its owner: the file is read as text, changed in one place, and written as a whole.
 
 Runs in commands, without a daemon. The daemon's own reader (config.py) checks the complete new text before the file is changed,
-so an unknown setting, or one that needs another setting, is never written.
+so an unknown setting, or one that needs another setting that is missing, is never written.
 
 Rules
 - Everything else stays as it is: comments, order, blank lines (tomlkit).
 - The new text is parsed again. It is written only if it has the old settings and the change, and nothing else.
-- A file that another program changed meanwhile is not overwritten. Commands and the daemon write it one after the other.
+- A file that another program changed meanwhile is not overwritten. Commands and the daemon never write the file at the same
+  time.
 
 Source: docs/reference/configuration.md. Not here: the commands (commands/config.py), what a setting means (config.py).
 """

@@ -109,8 +109,8 @@ class ApprovingSeveral(_Several):
         """Ask the person, approve each request, and wait up to `wait_s` for the runs.
 
         Return 75 if the person says no; otherwise the highest exit code of the requests that were sent, which is 0 if every run
-        completed or is still under way. An interruption has an exit code of its own. Raises Problem before anything is sent,
-        such as if a request no longer waits or the requests are not alike.
+        completed or is still under way. An interruption has an exit code of its own. Raises Problem, before anything is sent,
+        for instance if a request no longer waits or the requests are not alike.
         """
         code = self._decided()
         if not self._approved and not self._refused:
@@ -223,7 +223,7 @@ class ApprovingSeveral(_Several):
 class DenyingSeveral(_Several):
     """A denial of several requests, even if the requests are not alike.
 
-    Without a reason, it withdraws them if a signature would need a passphrase.
+    If no reason is given and a signature would need a passphrase, the command withdraws the requests instead.
     """
 
     def deny(self) -> int:
@@ -309,7 +309,9 @@ def _order(moment: str) -> float:
 
 
 def _line(name: str, state: RunState) -> str:
-    """Return a run's id, state and result as one line. In a pipe, tabs separate the fields, and the state is that of the API."""
+    """Return a run's id, state and result as one line. In a pipe, tabs separate the fields, and the state is the API's
+    word for it.
+    """
     has_result = state.status == "completed" and state.result is not msgspec.UNSET
     result = [json.dumps(state.result)] if has_result else []  # ASCII: harmless on a terminal
     if output.is_terminal():

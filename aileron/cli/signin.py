@@ -1,7 +1,7 @@
 """A person's sign-in for a connector: shows where to sign in, waits, and cancels the sign-in on Ctrl-C.
 
 Runs in commands; the daemon performs the sign-in, and no token reaches a command. Publishers and providers wrote the text that
-the daemon passes on: an address is opened only if it is certainly an address, and is shown with hidden characters spelled out.
+the daemon passes on: it is opened only if it is certainly an address, and is shown with hidden characters spelled out.
 
 Rules
 - A browser is opened only for a person at a terminal, if there is a display or $BROWSER names one. The address is shown in any
@@ -38,7 +38,9 @@ __all__ = ["How", "browser", "ended_when_gone", "invite_in_browser", "open_page"
 _TICK_S = 1.0
 """Seconds between two requests at a terminal, which shows the time left."""
 _WAIT_S = 30.0
-"""Seconds that a request waits without a terminal. The daemon responds at once when the sign-in ends, and allows 60 s."""
+"""Seconds that a request waits without a terminal. The daemon responds at once when the sign-in ends, and lets a
+request wait up to 60 s.
+"""
 _BEGIN_S = 30.0
 """Seconds to wait for the start of a sign-in, because the provider may have to issue a code for a device first."""
 _OPENERS = ("xdg-open", "gio open", "x-www-browser", "firefox", "chromium", "google-chrome")

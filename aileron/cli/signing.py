@@ -7,8 +7,9 @@ is made here, about a digest that was computed here.
 Rules
 - The passphrase is typed on the terminal itself. There is no option, variable or file for it, and a pipe is not asked.
 - The key is open from the passphrase to the end of the `with`, and only for its own home.
-- If a security key is plugged in and the home has a passkey that it may hold, Enter alone lets that key sign instead: with its
-  PIN, kept as long as the approver's key would be open, and a touch for each signature (approver_key/security_key.py).
+- If a security key is plugged in and the home has a passkey that it may hold, Enter alone lets the security key sign instead.
+  It needs its PIN, which is kept for as long as the approver's key would be open, and a touch for each signature
+  (approver_key/security_key.py).
 - A preview is opened with a key made for it, and its digest is computed from the fields that are shown.
 
 Source: docs/reference/signed-decisions.md. Not here: the key's file (approver_key/keyfile.py), processes that could watch
@@ -83,7 +84,7 @@ def approver_status(supervisor: Supervisor) -> ApproverStatus:
 
 
 def check_terminal(fix: str) -> None:
-    """Check that a person is at a terminal, who can sign a decision.
+    """Check that a person, who can sign a decision, is at a terminal.
 
     Raises Problem(unauthorized) otherwise, because a script cannot make decisions for this home.
     """
@@ -109,7 +110,8 @@ def alone(work: Callable[[], int]) -> int:
 
 
 def ask_alone(question: str, *, may_be_empty: bool = False) -> str:
-    """Ask for the vault's passphrase on a terminal that no other process reads, as for the approver's, and return it.
+    """Ask for the vault's passphrase, as for the approver's passphrase, on a terminal that no other process reads, and
+    return it.
 
     Raises Problem if it cannot be read.
     """

@@ -5,8 +5,8 @@ Runs in commands, on standard error, and only on a terminal that can overwrite i
 thread repaints the line, because the main thread waits for the response in a system call.
 
 Rules
-- The line is gone before anything else is written: the end of the block, by an answer, a question or Ctrl-C, leaves an empty
-  line.
+- The line is gone before anything else is written: whether an answer, a question or Ctrl-C ends the block, the line is left
+  empty.
 - The connector's report is made harmless, put on one line behind a bar, and cut to the width.
 - In a shell's background nothing is painted, because another process has the terminal. A paused terminal blocks nothing.
 

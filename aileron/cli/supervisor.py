@@ -186,7 +186,8 @@ class Supervisor:
         """Wait for the result, at the API's `path`, of work that has begun in the daemon. If the daemon stops
         meanwhile, the work stops too.
 
-        Raises Problem as `ask` does, but `outcome_unknown` with `look` if the daemon does not restart by itself.
+        Raises Problem as `ask` does. But if the daemon does not restart by itself, the problem is `outcome_unknown`, with
+        `look` as the command that shows what happened.
         """
         try:
             return self.ask("GET", path, wait_s=wait_s)

@@ -2,9 +2,9 @@
 
 Pure, except that it reads the files, which are part of the program. `templates/common` is for every repository,
 `templates/python` and `templates/c` for one language each, `templates/imported` for a connector made from a document, and
-`templates/releasing` has a part of the README. `templates/operations` has what one operation adds to the program, to its cases
-and tests, and its action, for each shape of an operation; its name tells the shape. `%%word%%` is a placeholder; if its value is
-empty and it stands alone on a line, the line is removed.
+`templates/releasing` has a part of the README. For each shape of an operation, `templates/operations` has the operation's
+action and the parts that the operation adds to the program, its cases and its tests. The operation's name tells its shape.
+`%%word%%` is a placeholder; if its value is empty and it stands alone on a line, the line is removed.
 
 Source: docs/how-to/publish-a-connector.md, which is run as a test. Not here: keys and writing (new_repository.py), what a
 name says (operation_names.py).
@@ -169,8 +169,8 @@ def _every_words(name: Fqn, language: Language, key: PublicKey, key_file: str) -
 
 
 def imported_repository(name: Fqn, made: Made, key: PublicKey, key_file: str) -> dict[str, bytes]:
-    """Return every file of an imported connector's repository by its path: the files that the import made, and those of
-    every repository.
+    """Return every file of an imported connector's repository by its path: the files that the import made, and the
+    files that every repository has.
     """
     actions = sorted({path.split("/")[1] for path in made.files if path.startswith("actions/")})
     words = {

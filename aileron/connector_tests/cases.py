@@ -180,7 +180,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cases(msgspec.Struct, frozen=True, kw_only=True):
-    """All cases of a file. `hosts` replace the manifest's `bound-at-build`."""
+    """All cases of a file. `hosts` replace the placeholder `bound-at-build` in the manifest."""
 
     hosts: tuple[HostPort, ...]
     cases: tuple[Case, ...]

@@ -95,7 +95,8 @@ class Stub:
         """Return the answer of the case's exchange that matches the request, which was sent with `credential`, and use
         up the exchange.
 
-        Raises AileronError, with `message` if no exchange matches, and if the matching exchange is marked as unreachable.
+        Raises AileronError with `message` if no exchange matches. Raises AileronError also if the matching exchange is marked
+        as unreachable.
         """
         exchange = self._taken(admitted, credential, body, message)
         if exchange.unreachable:
@@ -138,9 +139,9 @@ class _WebSockets:
         self, request: WebSocketRequest, grant: Grant, meter: Meter, journal: Journal, deadline: float
     ) -> AsyncIterator[Answer]:
         """Yield a WebSocket with the case's service at its other end; or, if the case has an exchange for the
-        handshake, the answer of that.
+        handshake, that exchange's answer.
 
-        Raises AileronError as egress does, and if the case has neither.
+        Raises AileronError as egress does, and if the case has neither a matching WebSocket nor such an exchange.
         """
         meter.count_request()
         admitted = _admitted_handshake(request, grant)
@@ -318,8 +319,8 @@ def _admitted_handshake(request: WebSocketRequest, grant: Grant) -> AllowedReque
 
 
 def _paths(admitted: AllowedRequest) -> tuple[str, str]:
-    """Return both forms of a request's path that a case can state: as sent, and, as in the ledger, with a placeholder
-    for a key in it.
+    """Return both forms of a request's path that a case can state: the path as sent, and the path as in the ledger, in
+    which a placeholder stands for a key.
     """
     query = "" if admitted.url.query is None else f"?{admitted.url.query}"
     return admitted.url.target, admitted.recorded_path + query

@@ -14,6 +14,6 @@ rooms.py       builds every room once, when needed   installation.py  refuses im
 rendezvous.py  lock, sockets, daemon.json            runner.py        runs that continue without their callers
 foundation.py  what every room needs                 views.py         how every room displays values
 
-A room of several services has a module build_*.py. A room imports only rooms that precede it in this order: `installed`,
-`consent_service`, `secrets`, `packages`, `http`. `notify` imports none.
+The six packages above are the daemon's rooms. A room of several services has a module build_*.py. A room imports only rooms
+that precede it in this order: `installed`, `consent_service`, `secrets`, `packages`, `http`. `notify` imports none.
 """

@@ -274,8 +274,9 @@ class Rooms:
         self._bound += 1
 
     def _what_spares_depend_on(self) -> object:
-        """Return a value that changes whenever connectors that were started in advance become unusable, that is, whenever the
-        vault is locked, other settings take effect, or an action is installed, updated, removed, enabled or disabled.
+        """Return a value that changes whenever connectors that were started in advance become unusable. They do when
+        the vault is locked, when other settings take effect, or when an action is installed, updated, removed, enabled or
+        disabled.
         """
         changed = files.stamp(self._home.actions), files.stamp(self._home.action_state)
         return self._vault.times_locked, self._settings.now, changed

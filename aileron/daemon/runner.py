@@ -1,7 +1,7 @@
 """Runs that outlive their callers: a client that disconnects never cancels a started run.
 
-Runs in the daemon. Each invocation, and each run that a person approved, is a task of the daemon's own task group; a caller
-waits for the task for at most the time that it requested, and gets the run id if the run has not ended by then.
+Runs in the daemon. Each invocation, and each run that a person approved, is a task of the daemon's own task group. A caller
+waits for the task for at most the time that the caller requested, and gets the run id if the run has not ended by then.
 
 Rules
 - At most MAX_RUNS runs are in progress, and for each party at most its share (model/shares.py). A further invocation fails with

@@ -42,8 +42,8 @@ _PRELOAD: Final = (
     "xml.etree.ElementTree",
     "zipimport",
 )
-"""Modules that connectors commonly import, which the template imports once, instead of every jail. `random` must not be among
-them, because its state would be the same in all jails.
+"""Modules that connectors commonly import. The template imports them once, so that each jail need not import them.
+`random` must not be among them, because its state would be the same in all jails.
 """
 _REHEARSAL: Final = "from aileron_connector.rehearsal import rehearse\nrehearse()\n"
 

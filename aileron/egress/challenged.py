@@ -147,8 +147,8 @@ class Challenged(Around[EgressResponse]):
     """An HTTP exchange that answers Digest challenges, with as many requests as the answers need."""
 
     def __init__(self, begin: Begin, rounds: Rounds, binding: BindingName, deadline: float) -> None:
-        """Take `deadline`, in the time of `anyio.current_time()`: the end of the wait while another request answers a
-        challenge for the same account.
+        """Take `deadline`, in the time of `anyio.current_time()`. If another request is answering a challenge for the
+        same account, this exchange waits for that request until the deadline at most.
         """
         super().__init__()
         self._begin: Final = begin

@@ -80,7 +80,7 @@ class DialProgress:
 
 
 class NoTlsError(OSError):
-    """Error: the peer accepted the connection and does not speak TLS."""
+    """Error: the peer accepted the connection, but does not speak TLS."""
 
     def __init__(self, heard: Heard) -> None:
         super().__init__(errno.EPROTO, os.strerror(errno.EPROTO))

@@ -208,10 +208,10 @@ class HttpPassage(Passage[_T_co]):
         """Return `needles` plus the values that are searched for only in this response, such as a signature. The result
         is reused until `needles` change.
 
-        These values are searched for only in the forms that take microseconds to make (scrub.py). That suffices even
-        for a WebSocket, which can stay open for long: a signature is useless without its request or handshake, however
-        late a service sends it back. Making every form would block the loop for as long as making the forms of all
-        other secrets again: 150 ms with 100 secrets.
+        These values are searched for only in the forms that take microseconds to make (scrub.py). That suffices even for a
+        WebSocket, which can stay open for long: a signature is useless without its request or handshake, however late a service
+        sends it back. Making every form would take as long as making the forms of all other secrets again, and would block the
+        loop meanwhile: 150 ms with 100 secrets.
         """
         if not self._once:
             return needles

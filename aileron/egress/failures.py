@@ -83,8 +83,8 @@ def denied(refused: RefusedError, destination: HostPort | None, kind: str | None
 
 
 def destination_text(url: str, destination: HostPort | None) -> str:
-    """Return the destination of a refused request: host:port, or the text at that place of a URL that could not be
-    parsed.
+    """Return the destination of a refused request: host:port or, if the URL could not be parsed, the text that it has
+    in place of them.
 
     The text is the connector's, truncated. Text before an `@`, the path and the query are left out, because they may
     hold secrets.

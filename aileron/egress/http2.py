@@ -47,7 +47,7 @@ __all__ = ["MAX_FRAME_BYTES", "MAX_NOISE", "Http2"]
 MAX_FRAME_BYTES: Final = 16 << 10  # the least a peer must be allowed, and the default (RFC 9113 section 4.2)
 MAX_NOISE: Final = 1000
 """Maximum number by which the frames without content from a server may exceed its frames with content. A server that
-probes the connection sends a ping per some data frames; floods send tens of thousands.
+probes the connection sends one ping for every few data frames; a flood has tens of thousands of frames.
 """
 WINDOW_BYTES: Final = 1 << 20  # 1 MiB on the way to us; what is buffered here is one read, whatever the window
 _MAX_HEADER_LIST_BYTES: Final = 96 << 10

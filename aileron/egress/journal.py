@@ -5,7 +5,7 @@ so that after a crash the ledger says "sent, outcome unknown" rather than nothin
 recorded as refused, before the invocation ends.
 
 Rules
-- Recorded are host, path without query, sizes and times, never a header value, a query or a body.
+- The record has the host, the path without the query, sizes and times, and never a header value, a query or a body.
 
 Source: docs/reference/egress.md. Not here: how a row becomes durable (audit/log.py).
 """
@@ -69,7 +69,7 @@ class RequestDenial(msgspec.Struct, frozen=True):
 
 class MailIntent(msgspec.Struct, frozen=True):
     """A mail message that a login is about to send, with the sender and recipients that the server accepted. `number`
-    is that of the login's request.
+    is the number of the login's request.
 
     `size` in bytes, as the connector announced it.
     """

@@ -148,9 +148,9 @@ def key_roots(key: bytes) -> frozenset[bytes]:
     """Return the byte strings to search responses for if this key was, or can be, sent in a header field, the query,
     the path or a body.
 
-    These are: the key; the key as it is encoded in a path, a form or JSON, since a service may encode that form once
-    more before showing it; and the long parts of all of these between slashes, since a service may split a path and
-    show the segment that is wrong.
+    These are the key, the key as it is encoded in a path, a form or JSON, and the long parts of all of these between slashes.
+    The encoded forms are included because a service may encode them once more before showing them; the parts, because a service
+    may split a path and show the segment that is wrong.
     """
     if _IS_SENT_AS_IT_IS.fullmatch(key):
         return frozenset({key})

@@ -403,9 +403,9 @@ class LoginOpening(Passage[Stream]):
         return self._stream
 
     async def _first_heard(self, talk: LoginTalk, destination: HostPort, attempt: Attempt) -> FromLogin | None:
-        """Return the login's first message, the service's verdict on the secret, which has been sent by now; None if
-        the login's process has ended. The verdict is recorded in `attempts` even if the caller is being cancelled;
-        otherwise a connector that hangs up again and again could lock an account.
+        """Return the login's first message: the service's verdict on the secret, which the login has sent by now.
+        Return None if the login's process has ended. The verdict is recorded in `attempts` even if the caller is being
+        cancelled; otherwise a connector that hangs up again and again could lock an account.
         """
         is_heard = False
         heard: FromLogin | None = None

@@ -7,8 +7,8 @@ longer bound for the host. Runs in the daemon; not thread-safe (one event loop).
 Rules
 - Outgoing bytes over the budget are refused before they are sent; incoming bytes over the budget are not passed on.
 - A request counts when the connector makes it, even if it is refused, because a budget also bounds attempts.
-- Only one token of a step is renewed because a service refused it, and its replacement is not renewed, because a
-  connector may have a host of its own that refuses every token.
+- After refusals, only the first refused token of a step is renewed. The new token is not, because a connector may have a host
+  of its own that refuses every token.
 - At most `MAX_IN_FLIGHT` requests of a step are open at once; a further request waits, until its deadline.
 
 Not here: memory, time and processes of the jail, which the sandbox limits.

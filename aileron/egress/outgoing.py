@@ -44,7 +44,7 @@ class Outgoing:
         return dataclasses.replace(self, fields=(*self.fields, *added))
 
     def with_query(self, parameter: str) -> Outgoing:
-        """Return the request with `parameter`, which is already percent-encoded, as the last of its query."""
+        """Return the request with `parameter`, which is already percent-encoded, as the last parameter of its query."""
         query = parameter if self.url.query is None else f"{self.url.query}&{parameter}"
         return self.with_whole_query(query)
 

@@ -12,19 +12,19 @@ Rules
   letters and digits, and an occurrence spans at most `reach` bytes.
 - A byte of the output is `*` if and only if it is part of an occurrence, overlapping ones included; how the input was
   cut into chunks makes no difference. `hits` counts the occurrences that do not overlap the previous one.
-- No occurrence crosses a control character, except a line end that wraps: a line end after `=` (quoted-printable),
-  after 32 characters of an encoded text, or in rows of numbers or of pairs of hexadecimal digits (`_WRAPPING`). The
-  bytes after the last control character that no occurrence can cross are held back, up to `reach` bytes and a quarter:
-  all bytes that could begin an occurrence of some secret. Streams of lines (server-sent events, NDJSON) are not
-  delayed. On purpose, no fewer bytes are held back: if only a beginning of *this* secret were held back, a connector
-  that stores a text and fetches it again would see from the sizes of the pieces whether its last bytes are such a
-  beginning, and could find the secret byte by byte. So the timing of output depends on the input and on `reach` (a
-  power of two that grows with the longest secret), and on nothing else of the secret.
+- No occurrence crosses a control character, except a line end that wraps: a line end after `=` (quoted-printable), after 32
+  characters of an encoded text, or in rows of numbers or of pairs of hexadecimal digits (`_WRAPPING`). The bytes after the last
+  control character that no occurrence can cross are held back, up to `reach` bytes and a quarter: all bytes that could begin an
+  occurrence of some secret. Streams of lines (server-sent events, NDJSON) are not delayed. On purpose, no fewer bytes are held
+  back. If only bytes that begin *this* secret were held back, a connector could store a text and fetch it again. From the sizes
+  of the pieces, it would see whether the text ends with a beginning of the secret, and could find the secret byte by byte. So
+  the timing of output depends on the input and on `reach` (a power of two that grows with the longest secret), and on nothing
+  else of the secret.
 - The quarter makes the work linear: held-back bytes are not searched again for each piece, but when they have grown by
   a quarter, or when a line ends. If a service sends its response byte by byte, each byte is searched some five times.
-- Not found: two layers of encoding, except that a Basic credential's own base64 is found in every encoding; the up to
-  two characters at each end of a base64 or base32 run inside which the secret shares a character with its neighbours;
-  an encoding that is not in the list. docs/reference/egress.md says so to users.
+- Not found: two layers of encoding, except that a Basic credential's own base64 is found in every encoding; up to two
+  characters at each end of a secret inside a longer base64 or base32 run, where a character also encodes a neighbour of the
+  secret; an encoding that is not in the list. docs/reference/egress.md says so to users.
 
 The search: the bytes are folded once to lower-case letters and digits, and the result is searched for each folded form
 (14 for a usual token) by `bytes.find`. With many secrets, eight bytes at a time are looked up in a set of all

@@ -1,10 +1,11 @@
 """A search for secrets in bodies that are compressed but not labelled as compressed. A clean body is passed on
 unchanged.
 
-An archive is legitimately such a body; a reflected request that some layer of a service compressed without a header is
-one too. A connector can decompress the body that it gets. So a copy of each body that begins as gzip or zlib is
-decompressed here, for as long as it can be such a stream, and the result is searched. Compressed data cannot be masked,
-so a body that contains a secret is refused. Pure and incremental; runs in the daemon on hostile bytes.
+Such a body is legitimate if it is an archive. It can also be a reflected request, with the secret in it, that some
+layer of a service compressed without setting a header. A connector can decompress the body that it gets. So a copy of
+each body that begins as gzip or zlib is decompressed here, for as long as it can be such a stream, and the result is
+searched. Compressed data cannot be masked, so a body that contains a secret is refused. Pure and incremental; runs in
+the daemon on hostile bytes.
 
 Rules
 - A piece is given out when all of its decompressed bytes are searched and clean; the number of held-back bytes is
@@ -14,8 +15,8 @@ Rules
 - A body that turns out not to be such a stream, and bytes after a stream, are not searched here: scrub.py searches them
   as they are.
 - The first byte decides whether a body is followed, and only an error of zlib ends that. No JSON, HTML or stream of
-  events begins as gzip or zlib does. Text that does (`x^`, `HK`) is held back from what zlib makes of it, for some 20
-  bytes.
+  events begins as gzip or zlib does. Text that does (`x^`, `HK`) is held back until zlib reports an error, after some
+  20 bytes.
 - Raw deflate has no mark of its own, and is not searched (docs/adr/0032-scrubbed-of-what-could-have-been-sent.md).
 - With no secret to search for, nothing is held back or refused, and the stream is only followed, for _FOLLOWED_BYTES,
   so that it can be searched if a secret is bound meanwhile. A body that has exceeded _FOLLOWED_BYTES by then is
@@ -49,8 +50,8 @@ MAX_HELD_BYTES: Final = 512 << 10
 64 KiB. Only a body with many bytes that decompress to nothing exceeds it.
 """
 MAX_MEMBERS: Final = 1000
-"""Maximum number of members of one gzip file, plus one for each MEMBER_BYTES: to begin a member costs as much time as
-to decompress some hundred bytes.
+"""Maximum number of members of one gzip file, plus one for each MEMBER_BYTES of its size. Beginning a member costs as
+much time as decompressing some hundred bytes.
 """
 MEMBER_BYTES: Final = 128
 _FOLLOWED_BYTES: Final = 1 << 20  # in or out, some 3 ms of work: answers of an API are less, archives more
@@ -108,7 +109,7 @@ class Unlabelled:
 
     def _open(self, first: int) -> None:
         """Choose gzip, zlib or no compression by the body's first byte, and create the decompressor. If the body is
-        neither gzip nor zlib after all, zlib reports that, mostly at the second byte.
+        neither gzip nor zlib after all, zlib reports that, usually at the second byte.
         """
         self._is_gzip = first == _GZIP[0]
         if self._is_gzip or first & 0x8F == 8:  # RFC 1950 section 2.2: deflate, in a window of at most 32 KiB
@@ -178,8 +179,8 @@ class Unlabelled:
 
 
 def _pieces(stream: zlib._Decompress, data: memoryview | bytes, *, is_searched: bool) -> Iterator[bytes]:
-    """Decompress `data` and yield the output in pieces. If the data has an error, raise zlib's error, if `is_searched`
-    after yielding the output before it.
+    """Decompress `data` and yield the output in pieces. If the data has an error, raise zlib's error; if `is_searched`,
+    first yield the output that precedes the error.
     """
     while True:
         before = stream.copy() if is_searched else None

@@ -1,7 +1,7 @@
 """The only parser of URLs: it takes a connector's text, and returns a `Url` or raises `RefusedError`.
 
 Policy, dial, SNI, `Host`, ledger and approval text all use the value made here, so no two parts can disagree about
-where a request goes. Pure; runs in the daemon on text a jailed connector chose, so every doubtful spelling is refused
+where a request goes. Pure; runs in the daemon on text that a jailed connector chose. Every doubtful spelling is refused
 and nothing is repaired, because an attack on two parsers needs a text that one of them repairs.
 
 Rules
@@ -145,8 +145,8 @@ def _address() -> RefusedError:
 
 
 def _parse_authority(of: str, authority: str, default_port: int | None) -> tuple[str, int]:
-    """Return the host and port in `authority`. The port may be missing only if there is a default. `of` names the
-    parsed text in the message of a refusal.
+    """Return the host and port in `authority`, the `HOST:PORT` of a URL or the target of CONNECT. The port may be
+    missing only if there is a default. `of` names the parsed text in the message of a refusal.
     """
     if "@" in authority:
         raise RefusedError(

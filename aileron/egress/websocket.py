@@ -273,8 +273,8 @@ class _Opening(HttpPassage[Answer]):
         await self._write_down_end(error)
 
     def _report(self, started_at: float, error: BaseException | None) -> RequestReport:
-        """Return the report of how the WebSocket ended. Its sizes are those of all frames, or of the response's body if
-        no WebSocket was opened.
+        """Return the report of how the WebSocket ended. Its byte counts cover all frames, or the response's body if no
+        WebSocket was opened.
         """
         seen = self._websocket or self._body
         return RequestReport(

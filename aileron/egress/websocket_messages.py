@@ -14,8 +14,8 @@ Rules
   from the time when the ping was written.
 - Reading never waits for writing, because a service may not read until its own messages are read. Pongs and pings that
   are due (one pong, for the last ping, and one ping) are written by a separate task.
-- A breach of the protocol (a masked or reserved frame, a cut code point, a control frame in parts) ends the WebSocket:
-  network_error.
+- A breach of the protocol (a masked or reserved frame, a truncated code point, a fragmented control frame) ends the
+  WebSocket: network_error.
 - Every byte after the handshake counts against the budget: payload, headers, pings. So frames without content are bounded, too.
 - Every wait ends at the deadline of the step.
 
@@ -59,8 +59,8 @@ MAX_MESSAGE_BYTES: Final = 16 << 20
 Node).
 """
 MAX_WAITING: Final = 16
-"""Maximum number of parts that wait for the connector. Each has at most one read and the bytes that a search held back,
-so about 1 MiB in all.
+"""Maximum number of parts that wait for the connector. Each part has at most the bytes of one read and those that a
+search held back, so all parts together have about 1 MiB.
 """
 PING_EVERY_S: Final = 20.0  # what websockets and Node's ws suggest; proxies drop what is silent for 30 to 60 s
 PONG_WITHIN_S: Final = 20.0
@@ -139,9 +139,7 @@ class WebSocket:
         self.scrubbed = 0
 
     async def hold(self, most_bytes: int) -> bool:
-        """Return False, because a WebSocket has no body to read ahead; `EgressResponse.hold` returns False for a body
-        that it cannot hold.
-        """
+        """Return False, as `EgressResponse.hold` does for a body that it cannot hold: a WebSocket has no body to read ahead."""
         return False
 
     async def send(self, part: Part) -> None:

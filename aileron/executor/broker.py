@@ -51,8 +51,8 @@ the connector's pipe fills up and the connector has to wait.
 """
 
 _FLUSH_S: Final = 5.0
-"""Seconds to send the bytes that a connector wrote to a stream before closing it, as a kernel would. Also the seconds
-for a service to respond to a WebSocket's close.
+"""Seconds for which bytes that a connector wrote before it closed a stream are still sent, as a kernel would do. Also
+the seconds that a service has to respond to a WebSocket's close.
 """
 _END_S: Final = 1.0
 """Seconds after _FLUSH_S in which the end of a stream is recorded."""
@@ -144,7 +144,9 @@ class _Open:
 
     @property
     def ends(self) -> tuple[_End | None, ...]:
-        """Both ends of each memory stream (anyio) that this request has, to be closed; None for one that it does not have."""
+        """Both ends of each memory stream (anyio) that this request has, to be closed; None stands for a memory stream
+        that it does not have.
+        """
         return self.upload, self.body, self.said, self.to_say
 
 

@@ -62,8 +62,8 @@ from aileron_sandbox.frames.session import HostSession
 __all__ = ["Claims", "HostConversation", "StepJournal"]
 
 MAX_CLAIMS: Final = 256
-"""Maximum number of audit events of one step, over all of its tries: the same as the maximum of its requests. Each
-event takes up to 16 KiB on disk for ever.
+"""Maximum number of audit events of one step, over all of its tries: the same as the maximum number of its requests.
+Each event takes up to 16 KiB on disk for ever.
 """
 
 _LEAVE_S: Final = 1.0
@@ -338,8 +338,8 @@ class HostConversation:
         self._verdict = None
 
     async def _denied(self, attempt: NetworkAttempt) -> None:
-        """Record a jailed connector's attempt to reach a network like a refused request, before the run ends; then make
-        that the failure of the try.
+        """Record, before the run ends, that a jailed connector tried to reach a network, as if a request had been
+        refused. Then make the attempt the failure of the try.
         """
         destination = attempt.destination.removeprefix("network:")
         await self._journal.denied(RequestDenial(0, "connect", destination, Reason.SYSTEM_CALL.value))
@@ -350,8 +350,8 @@ class HostConversation:
         """Set the failure of the try when the connector's pipe ended without a last frame: the connector has ended, or
         it closed its end and still runs.
 
-        The connector's ending tells these apart, however late it is reported, because killing a connector that has
-        ended does not change its ending.
+        The connector's ending distinguishes these two cases, even if it is reported late, because killing a connector
+        that has ended does not change its ending.
         """
         with anyio.move_on_after(self._leave_s):
             await self._jailed.wait_ended()

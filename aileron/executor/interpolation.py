@@ -26,7 +26,7 @@ def with_answers(step: Step, answers: Mapping[str, JSON]) -> Step:
     """Return the step with the results of earlier steps inserted into its arguments, at the places that `filled` lists.
     `answers` has the results by step id.
 
-    Raises AileronError(bad_input) if a result has no such value, a value cannot be inserted into a text, or the
+    Raises AileronError(bad_input) if a result lacks the value to insert, a value cannot be inserted into a text, or the
     arguments get too large.
     """
     if not step.filled:
@@ -74,7 +74,7 @@ def _text(step: Step, place: Filled, wanted: StepValue, value: Any) -> str:
 
 
 def _put(args: JSONObject, at: str, value: Any) -> None:
-    """Store the value in `args` at a JSON pointer (RFC 6901), which exists in the plan's own arguments."""
+    """Store the value in `args` at the JSON pointer `at` (RFC 6901), a place that exists in the plan's own arguments."""
     *way, last = (part.replace("~1", "/").replace("~0", "~") for part in at.split("/")[1:])
     inside: Any = args
     for part in way:

@@ -3,7 +3,7 @@ template that ended.
 
 Runs in the daemon. One task for each template (below `serve`) reads its messages and wakes the tasks that wait for a
 child. One template is for Python, unless it was unused for long. Others are started when they are first needed, and
-only few run at a time: one for each set of libraries of compiled programs, shared by all static programs, and one for
+only a few run at a time: one for each set of libraries of compiled programs, shared by all static programs, and one for
 Python that may fork, whose children have control groups.
 
 A template is replaced after _RENEW_AFTER children, because all children share the template's memory layout and hash
@@ -11,7 +11,7 @@ seed. The old template stays until its last child has ended.
 
 A template is started in the daemon's main thread, before the event loop or on the loop itself: a template that a worker
 thread started would be killed when that thread ends (PR_SET_PDEATHSIG, prctl(2)). The start takes 100 ms. The loop
-waits for the first Python template when that is needed; while a later Python template starts, the loop continues
+waits for the first Python template when it is first needed. While a later Python template starts, the loop continues
 (`prepare`).
 """
 
@@ -59,8 +59,8 @@ something is wrong with the machine, and this is logged.
 _MAX_RUNNING: Final = 64
 """Maximum number of running connectors of one template, in addition to its spares. Two cores are saturated by eight."""
 _FEW_RUNNING: Final = 4
-"""Number of running connectors from which the processors count as busy. Further jails then do not report that their connector
-has left: that is extra work, and returning before a jail is reaped makes no result faster.
+"""Number of running connectors at which the processors count as busy. From then on, new jails do not report that their
+connector has left: the report is extra work, and returning before a jail is reaped would make no result faster.
 """
 _MAX_LEAVING: Final = 8
 """Maximum number of connectors of one template that have left and are reaped in the background: enough for eight callers
@@ -194,8 +194,8 @@ class _Warm:
         return not self.running and self.used_at <= time
 
     async def wake(self) -> None:
-        """Wake the tasks that wait for a change of a child of this template. Ends with TemplateGone, on cancellation,
-        or after `stop`.
+        """Wake the tasks that wait for a change of a child of this template. Ends on cancellation or after `stop`.
+        Raises TemplateGone if the template has ended.
         """
         with anyio.CancelScope() as self._scope:
             while not self._is_stopped:
@@ -247,8 +247,8 @@ class Jails:
         starting: Starting | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Begin to start the template for Python, unless `starting` is one that was begun before. Raises
-        JailUnavailable if no template can be started.
+        """Begin to start the template for Python, unless `starting` is given: a template whose start was begun earlier.
+        Raises JailUnavailable if no template can be started.
 
         `clock` returns seconds since any fixed time, and determines when unused templates end.
         """

@@ -58,8 +58,8 @@ class ConnectorStore(Protocol):
         ...
 
     def known_kind(self, pin: ConnectorPin) -> Kind | None:
-        """Return the kind of program found by the last verification, without reading the program again. None if there
-        was none.
+        """Return the kind of program found by the last verification, without reading the program again. None if the
+        program was never verified.
         """
         ...
 

@@ -1,7 +1,7 @@
 """The schedule of retries: when a failed step is tried again, and after how long. Pure.
 
-A step gets at most 3 more tries, after 1, 2 and 4 s with jitter, and only if the step is declared idempotent, the
-failure is transient (`network_error`, or `external_api_error` with 5xx or 429), and the wait ends before the step's
+A step gets at most 3 more tries, after 1, 2 and 4 s with jitter. It gets them only if the step is declared idempotent,
+the failure is transient (`network_error`, or `external_api_error` with 5xx or 429), and the wait ends before the step's
 deadline. A `Retry-After` in whole seconds is honoured if it is longer. A connection that is refused because nothing
 listens there is reported at once: a service that is starting takes longer than these seconds, and a person waits for
 the result.

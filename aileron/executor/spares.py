@@ -13,8 +13,8 @@ Rules
 - Before `invoke` a connector can only load, and send `ready` once. Another frame, output, a connection, an exit, or
   more processor time than loading takes ends the spare and is recorded, and no other spare of that connector is made
   for some time.
-- A spare of a compiled connector is used only after the connector sent `ready`, in one piece, and only if it sends
-  `ready` in its runs.
+- A spare of a compiled connector is used only after the connector sent `ready`, in one piece, and only if that
+  connector also sends `ready` in its runs.
 
 The number and the resources of spares stay within `Bounds`.
 
@@ -50,7 +50,7 @@ __all__ = ["Bounds", "Early", "Spare", "SpareJournal", "Spares"]
 _LATER_S: Final = 0.002
 """Seconds after a run until a spare for the next run is made, so that the result goes out first."""
 _LAST_WORDS_S: Final = 1.0
-"""Maximum seconds to wait for the report how a spare ended, after it exited or closed its frame pipe."""
+"""Maximum seconds to wait for the report of how a spare ended, after it exited or closed its frame pipe."""
 _READY_BYTES: Final = 256
 """Maximum number of bytes to read from a waiting connector's frame pipe: a `ready` frame has 20 to 40, depending on its
 encoding.
@@ -403,8 +403,8 @@ def _acts(spare: Spare) -> Early | None:
 
 
 def _hears_ready(spare: Spare) -> bool:
-    """Read from a waiting spare's frame pipe. Return whether exactly one complete frame arrived, a `ready`, as the
-    first of the spare.
+    """Read from a waiting spare's frame pipe. Return whether exactly one complete frame arrived, which is a `ready` and
+    the first frame of the spare.
     """
     data = os.read(spare.jailed.child.frames_out, _READY_BYTES)
     decoder = Decoder(FromJail)

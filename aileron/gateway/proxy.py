@@ -108,8 +108,8 @@ class Keys(Protocol):
 def gateway_app(
     settings: LiveSettings, keys: Keys, ours: Iterable[tuple[str, int]], injection: Injection | None = None
 ) -> Gateway:
-    """Return the application for the paths of the gateway. It is served at the addresses `ours`, which it refuses as
-    its own upstream.
+    """Return the application for the paths of the gateway. It is served at the addresses `ours`, and refuses to connect
+    to them as an upstream.
 
     The caller closes the application when it is no longer served. Without `injection`, no request gets tools.
     """
@@ -139,8 +139,9 @@ class Gateway:
         self._of_strangers = 0
 
     async def serve(self) -> None:
-        """Close idle connections to upstreams, until cancelled, if there was no request for KEEP_S, because the pool
-        itself checks that only with the next request.
+        """Close the idle connections to upstreams whenever there was no request for KEEP_S, until cancelled.
+
+        The pool itself checks their age only at the next request.
         """
         while True:
             await self._used.wait()
@@ -219,8 +220,8 @@ class Gateway:
             await with_tools(self._injection, session, path, upstream, sides, relay)
 
     def _asked_by(self, scope: Scope) -> tuple[str | None, bytes]:
-        """Return the session into whose request tools are injected, or None if none are, and the path without the
-        session's prefix. Raises AileronError: unauthorized if the address belongs to another session or to none,
+        """Return the session whose request gets injected tools, or None if the request gets none, and the path without
+        the session's prefix. Raises AileronError: unauthorized if the address belongs to another session or to none,
         not_found if the address is malformed.
         """
         path: bytes = scope["raw_path"]

@@ -168,7 +168,9 @@ def injected_path(raw_path: bytes) -> tuple[str, bytes] | None:
 
 
 def why_unread(fields: Fields) -> str | None:
-    """Return why a request's body cannot be read or replaced; None if it can be."""
+    """Return why a request's body cannot be read or replaced: it is compressed, or a header field has a digest of it.
+    None if it can be.
+    """
     for name, value in fields:
         if name.lower() == b"content-encoding" and value.strip().lower() != b"identity":
             return "the body is compressed"
@@ -178,8 +180,8 @@ def why_unread(fields: Fields) -> str | None:
 
 
 def round_fields(fields: Fields, length: int, number: int) -> Fields:
-    """Return the header fields with which the request of round `number`, counted from 1, is sent, whose body has
-    `length` bytes. They ask for a response without compression.
+    """Return the header fields for the request of round `number`, counted from 1, whose body has `length` bytes. They
+    ask for a response without compression.
     """
     changed: Fields = []
     for name, value in fields:

@@ -61,8 +61,8 @@ def merged_action(base: str, mine: str, theirs: str) -> Merged:
 
 
 def _with_effect(was: str, edited: str, newer: str) -> str:
-    """Return `newer`, but with the effect of `was` if the author already set the same effect as `newer`. The merge then finds
-    that only the author changed the line, and no conflict.
+    """Return `newer`, but with the effect of `was` if the author already set the same effect as `newer`. The merge then
+    finds that only the author changed the line, so there is no conflict.
     """
     before, mine, now = (_EFFECT.findall(text) for text in (was, edited, newer))
     return newer.replace(now[0], before[0]) if len(before) == 1 and mine == now and mine != before else newer
@@ -122,8 +122,8 @@ def _is_kept_out(was: str, newer: str) -> bool:
 
 
 def _with_words(was: str, edited: str, newer: str) -> str:
-    """Return `newer`, but with summary, tags and intent of `was` where the author replaced them. The merge then finds that only
-    the author changed these lines, and no conflict.
+    """Return `newer`, but with summary, tags and intent of `was` where the author replaced them. The merge then finds
+    that only the author changed these lines, so there is no conflict.
     """
     before, mine, after = (_WORDS.findall(text) for text in (was, edited, newer))
     if not len(before) == len(mine) == len(after):

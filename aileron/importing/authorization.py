@@ -12,8 +12,9 @@ Rules
   machine. So a server on the internet cannot probe the author's own network.
 - `resource` is the server's address, or its origin with a leading part of its path. `issuer` is exactly the requested issuer,
   except for the slash of an empty path.
-- A server without resource metadata counts as its own authorization server if its origin has the metadata of one (revision
-  2025-03-26 of the protocol), or uses the authorization server that the author names.
+- A server without resource metadata uses the authorization server that the author names. If the author names none, it
+  counts as its own authorization server, provided that its origin has the metadata of an authorization server (revision
+  2025-03-26 of the protocol).
 - The authorization server must list PKCE with S256; otherwise a sign-in is refused.
 - Only values that a manifest can hold are used, because a person consents to these values, and the daemon uses them.
 
@@ -132,8 +133,9 @@ class Discovery:
     async def _without_resource(
         self, missing: NoMetadataError, challenge: Bearer | None, auth_server: str | None, scopes: Sequence[str]
     ) -> Authorization:
-        """Return the authorization for a server without resource metadata: from the author's authorization server, or from the
-        server's own origin if that has the metadata of one (MCP 2025-03-26, Authorization, section 2.3).
+        """Return the authorization for a server without resource metadata: from the author's authorization server, or
+        from the server's own origin if that has an authorization server's metadata (MCP 2025-03-26, Authorization,
+        section 2.3).
         """
         origin = f"{self._server.scheme}://{self._server.authority}"
         name = f"{origin}{self._server.path}"
@@ -245,8 +247,8 @@ class Discovery:
         raise kind(f"{problem} ({'; '.join(absent)})")
 
     async def _document(self, text: str, told: str) -> JSONObject:
-        """Fetch a metadata document and return its JSON object without null values, which some servers write for
-        missing ones. `told` names the URL `text` in errors.
+        """Fetch a metadata document and return its JSON object. Null values are left out, because some servers write
+        null for a missing value. `told` names the URL `text` in errors.
 
         Raises `_Absent` if there is no document, and DocumentError if it cannot be used.
         """

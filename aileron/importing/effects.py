@@ -74,8 +74,8 @@ def _words_with(effect: Effect) -> _Words:
 _ANYWHERE: Final = {effect: frozenset(_words_with(effect).anywhere.split()) for effect in Effect}
 _ENDS: Final = {verb: effect for effect in Effect for verb in _words_with(effect).last.split()}
 _BEGINS: Final = _ENDS.keys() - set("activate add approve reject reset restart start stop subscribe trigger".split())
-"""Verbs that, at the start of a name with several words, say what the operation does. The others begin names of things, too,
-such as `start_time`.
+"""Verbs that, at the start of a name with several words, say what the operation does. Other verbs also begin names of
+things, such as `start_time`.
 """
 _OF_METHODS: Final = {"delete": Effect.DELETE, "put": Effect.CHANGE, "patch": Effect.CHANGE}
 _LOOKS: Final = frozenset("count filter find get list lookup paginate query read retrieve search".split())

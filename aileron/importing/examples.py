@@ -4,7 +4,8 @@ Pure. Examples show the intended form if a schema leaves a choice (rules.py). Ea
 that an import can report examples that cannot be given as arguments.
 
 Rules
-- Examples of the body are used; if there are none, those of its schema, without read-only values, as they show responses too.
+- Examples of the body are used. If there are none, the examples of its schema are used, without read-only values,
+  because they also show responses.
 - An example that only wraps the body in an object with one name, or shows a complete request, is replaced by the body itself;
   an example that is written as JSON text is parsed.
 - Null values are left out, as in a call, and reported.

@@ -4,8 +4,8 @@ Collected while the operation is read (operations.py). Optional parts that canno
 
 Rules
 - Each argument has a unique name in snake case. If two places use the same name, the place is appended: `id` and `id_body`.
-- An input has a description, but no longer than a model needs: all rules together have 16 KiB. If they are larger, the largest
-  rules are shrunk first, and optional inputs are left out only after that.
+- An input has a description that is no longer than a model needs: all rules together have at most 16 KiB. If they are
+  larger, the largest rules are shrunk first, and optional inputs are left out only after that.
 
 Source: docs/reference/action-file.md (inputs). Not here: converting a schema to a rule (rules.py).
 """

@@ -69,8 +69,8 @@ class Token(msgspec.Struct, frozen=True):
 
 
 class UnauthorizedError(DocumentError):
-    """Error: the server refused the request because it requires a token, or another one. `challenge` is the challenge
-    in the server's response, if it can be parsed.
+    """Error: the server refused the request because it requires a token, or a different token than it got. `challenge`
+    is the challenge in the server's response, if it can be parsed.
     """
 
     def __init__(self, words: str, status: int, challenge: Bearer | None) -> None:

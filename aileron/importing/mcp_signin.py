@@ -1,4 +1,4 @@
-"""The author's sign-in at an MCP server that lists its tools only after a sign-in. It is used only for listing.
+"""The author's sign-in at an MCP server that lists its tools only after a sign-in. The sign-in is used only for listing.
 
 Runs in the author's command, with the daemon's OAuth code (aileron/oauth) and an egress engine in that command. All users of
 the connector sign in for themselves, through the daemon.
@@ -63,8 +63,8 @@ def discovered(
 
 
 def check_client(found: Authorization, client_id: str | None) -> None:
-    """Check that a person can sign in with the client `client_id`, or with one that the sign-in registers if it is
-    None. Raises DocumentError if not.
+    """Check that a person can sign in with the client `client_id` or, if that is None, with a client that the sign-in
+    registers. Raises DocumentError if not.
     """
     if client_id is not None and not _CLIENT.fullmatch(client_id):
         raise DocumentError("--client-id is empty, longer than 512 characters or not printable ASCII")

@@ -96,7 +96,7 @@ def described_tools(listing: Listing) -> Described:
 
 
 def _name(said: str, taken: set[str]) -> str:
-    """Return the tool name `said` in snake case, with a number if the name is in `taken`, and add it there."""
+    """Return the tool name `said` in snake case, with a number if the name is in `taken`, and add the result to `taken`."""
     name = "_".join(word.lower() for word in _WORDS.findall(said))[:_MAX_NAME].strip("_")
     name = name if name[:1].isalpha() else f"tool_{name}".rstrip("_")
     candidate, number = name, 2
@@ -138,8 +138,8 @@ def _is_empty(schema: JSONObject) -> bool:
 
 
 def _problem(tool: JSONObject, names: Counter[str]) -> str | None:
-    """Return why a tool cannot be called with any arguments; None if it can be called. `names` counts the tools of each
-    name.
+    """Return why a tool cannot be called at all, whatever the arguments; None if it can be called. `names` counts the
+    tools of each name.
     """
     name = checked_text(tool["name"])
     if not name or len(name) > _MAX_TOOL_NAME or not is_visible(name):

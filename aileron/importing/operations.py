@@ -62,7 +62,7 @@ from aileron_connector.openapi.links import IN_BODY
 __all__ = ["OWN_SCHEMA", "Imported", "Importer", "Unimported"]
 
 OWN_SCHEMA: Final = "the document's own schema refuses it"
-"""Beginning of the reason for an example that contradicts the document."""
+"""Beginning of the reason that is reported for an example that contradicts the document's own schema."""
 _MAX_NAMED: Final = 5
 """Maximum number of fields of an example that are reported as null."""
 
@@ -72,7 +72,7 @@ _MAX_PATH: Final = 1000
 _ANY: Final[Schema] = {}
 _PLACES: Final[tuple[Literal["path", "query", "header"], ...]] = ("path", "query", "header")
 _IGNORED: Final = frozenset({"accept", "content-type", "authorization"})
-"""Header parameters that readers must ignore by the specification."""
+"""Header parameters that the specification tells readers to ignore."""
 _RESERVED: Final = frozenset(
     "accept-encoding connection content-encoding content-length cookie date expect host keep-alive location origin "
     "referer set-cookie te "
@@ -460,8 +460,8 @@ class _Reading:
         return found, answer
 
     def _links(self, answer: Place) -> dict[str, Link]:
-        """Return the link `next`, by which a response leads to the next call of this operation, under its name; empty
-        unless the link takes all its parameters from the response body.
+        """Return a mapping with the link `next`, which leads from a response to the next call of this operation. The
+        mapping is empty unless the link takes all its parameters from the response body.
 
         Other links are not imported.
         """

@@ -21,7 +21,7 @@ __all__ = ["Place", "References"]
 _BASE: Final = "https://document.invalid/"
 """Address of the first file's folder. By RFC 6761, no host has such a name."""
 _MAX_HOPS: Final = 20
-"""Maximum number of references that lead to further references."""
+"""Maximum length of a chain of references, each of which leads to the next."""
 _MAX_TOLD: Final = 200
 
 

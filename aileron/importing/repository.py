@@ -1,7 +1,7 @@
 """The files of an imported connector, made from a document and the chosen operations, for `connector build`.
 
 Pure: the input is parsed values, the output is files by path. Each file is checked with the parser that will read it when it is
-installed. An operation whose action would be refused there is not imported, and the reason is reported.
+installed. An operation whose action would be refused at the installation is not imported, and the reason is reported.
 
 Source: docs/how-to/import-an-api.md, docs/adr/0054-openapi-documents.md. Not here: reading and fetching the document, the
 repository's other files (aileron/cli/template.py), asking the author.
@@ -282,8 +282,8 @@ def _one(
 
 
 def _own_origin(found: FoundOperation, described: Described, choices: Choices, origin: Origin) -> Origin | None:
-    """Return the origin of an operation for which the document states its own server; None if it has none. A host that
-    the author chose replaces the document's host.
+    """Return the origin of an operation for which the document states its own server; None if the operation has no
+    server of its own. A host that the author chose replaces the document's host.
 
     Raises DocumentError if the author named a host, or left it open, and the operation is at another host.
     """
@@ -331,8 +331,8 @@ def _readers(
     choices: Choices,
     origin: Origin,
 ) -> tuple[dict[str, Imported], list[Imported]]:
-    """Return, by path, the operation that reads the path, and a list of those that were not chosen. The latter only
-    serve previews and have no action.
+    """Return the operations that read a path, by path, and a list of those among them that were not chosen. The
+    operations in the list only serve previews and have no action.
     """
     readers = {operation.found.path: operation for operation in imported if operation.found.method == "get"}
     wanted = {operation.found.path for operation in imported} - readers.keys()

@@ -2,9 +2,9 @@
 
 An input's rule has one type and no references, choices or negations (actions/inputs.py). So a rule accepts only a part of what
 the schema accepts: one branch of a choice, a nullable value but not null, only the properties of an object that can be
-expressed. If a required part cannot be expressed, there is no rule and the operation is not imported, because with a rule wider
-than the document, a person could be asked about a call that cannot work. Optional parts that the rule does not accept are
-listed.
+expressed. If a required part cannot be expressed, there is no rule and the operation is not imported. With a rule wider
+than the document, a person could be asked about a call that cannot work. Optional parts that the rule does not accept
+are listed.
 
 If the schema leaves a choice, the document's own examples decide: of several branches, the one that accepts the examples is used;
 a value without a type gets that of the examples; undescribed or read-only properties are used if the examples have them.
@@ -194,10 +194,8 @@ class Rules:
 
     def taken(self, schema: Packed, used: Values = ()) -> Taken:
         """Return the widest rule for an input that is not wider than the schema, and the parts of the schema that the
-        rule leaves out. `used` has examples.
-
-        `used` has the document's examples of the value. If the rule is too large, its deepest parts are left out. Raises
-        UnusableError if there is no such rule.
+        rule leaves out. `used` has the document's examples of the value. If the rule is too large, its deepest parts
+        are left out. Raises UnusableError if there is no such rule.
         """
         if used and self._all_tried < _MAX_ALL_TRIED:
             self._tried = 0
@@ -238,10 +236,11 @@ class Rules:
         return smallest
 
     def object_of(self, schema: Packed, used: Values) -> tuple[Form | None, str]:
-        """Return the alternative of a request body's schema that is an object, whose properties can be given one by
-        one, and text about the other alternatives; None if no alternative suits.
+        """Return the alternative of a request body's schema that is an object, so that its properties can be given one
+        by one, and text about the other alternatives.
 
-        References in the alternative are resolved. It is None if the body is not such an object, or its examples are not objects.
+        References in the alternative are resolved. The result has None in its place if the body is not an object with
+        properties, or its examples are not objects.
         """
         self._steps, self._lost, self._least_depth, self._tried = 0, [], 0, 0
         used = used if self._all_tried < _MAX_ALL_TRIED else ()
@@ -275,8 +274,8 @@ class Rules:
         self._within += 1
 
     def _rule(self, schema: Packed, depth: int, within: tuple[str, ...], used: Values, path: str) -> Rule:
-        """Return the rule made from the alternative of a schema that accepts most of the examples; of several such,
-        from the first.
+        """Return the rule that is made from one alternative of a schema: the one that accepts the most examples, or the
+        first of several that accept equally many.
 
         Raises UnusableError if no alternative has a rule.
         """
@@ -295,8 +294,8 @@ class Rules:
     def _best(
         self, found: Sequence[Form], depth: int, within: tuple[str, ...], used: Values, path: str
     ) -> tuple[Rule, Form]:
-        """Return the rule that accepts the most of the examples `used` (of several, the first), and the alternative in
-        `found` that it is made from.
+        """Return the rule that accepts the most examples in `used` (the first of several), and the alternative in
+        `found` from which that rule is made.
 
         Raises UnusableError if no alternative has a rule.
         """
@@ -501,7 +500,7 @@ class Rules:
 
 
 def _weight(schema: Schema) -> int:
-    """Return about how long it takes to process a schema: the number of its keywords and of their members."""
+    """Return an estimate of the time that processing a schema takes: the number of its keywords and of their members."""
     return len(schema) + sum(len(value) for value in schema.values() if isinstance(value, dict | list))
 
 
@@ -606,7 +605,7 @@ def _once(values: Iterable[Any]) -> list[Any]:
 
 
 def _both(schema: Form, other: Form) -> Form:
-    """Combine two schemas: take each keyword of either, and the narrower if both have it.
+    """Combine two schemas: take each keyword that either has, and the narrower value if both have the keyword.
 
     Raises UnusableError if the combination cannot be expressed.
     """
@@ -766,7 +765,9 @@ def _types(types: str | list[str], other: str | list[str]) -> str | list[str]:
 
 
 def _is_same(value: Any, other: Any) -> bool:
-    """Return whether two values are equal as JSON, so that false is not 0. 1 and 1.0 count as different, which is stricter."""
+    """Return whether two values are equal as JSON: `false` does not equal 0. Numbers such as 1 and 1.0 count as
+    different, which is stricter.
+    """
     if value is other or value != other:
         return value is other
     return json.dumps(value, sort_keys=True) == json.dumps(other, sort_keys=True)

@@ -31,7 +31,7 @@ _URL: Final = re.compile(r"https://[a-z0-9.-]+(?::[0-9]+)?(?:/[A-Za-z0-9._~!$&'(
 _MAX_WAYS: Final = 16
 """Maximum number of alternative sets of security schemes that one operation accepts, and of schemes in one set.
 
-Further ones are ignored, so that the operation may seem to need another credential.
+Further ones are ignored; the operation may then seem to need another credential.
 """
 _MAX_SCOPES: Final = 200
 _MAX_TRIED: Final = 200
@@ -116,8 +116,8 @@ NONE: Final = Credential(scheme="", kind=None)
 class Need(msgspec.Struct, frozen=True):
     """The credentials that one operation accepts: alternative sets of security schemes, each scheme with its scopes.
 
-    `is_optional` means that no credential is accepted too. `bearers` are all schemes that use `Authorization: Bearer`; a set of
-    such schemes needs only one token, which can be obtained in several ways.
+    `is_optional` means that the operation also accepts requests without a credential. `bearers` are all schemes that
+    use `Authorization: Bearer`; a set of such schemes needs only one token, which can be obtained in several ways.
     """
 
     ways: tuple[Mapping[str, tuple[str, ...]], ...]
@@ -206,7 +206,7 @@ def _rank(credential: Credential, type_: object) -> int:
     """Return the rank (higher is better) of a security scheme among those that suit equally many operations. A pasted
     token ranks before an OAuth application, which takes more work to set up.
 
-    An OAuth token without a sign-in that works here is the last resort.
+    The last resort is an OAuth token for which no supported sign-in exists.
     """
     match credential.kind:
         case "oauth2":
@@ -301,8 +301,8 @@ def _with_form(found: Credential, raw: Mapping[str, JSON], described: Described)
 
 
 def _form_of_parameters(described: Described) -> str | None:
-    """Return the form of the header value that a header parameter `Authorization` shows, which is otherwise ignored;
-    None if no operation has one.
+    """Return the form of the header value that an operation's header parameter `Authorization` shows; None if no
+    operation's parameter shows one. Such a parameter is otherwise ignored.
     """
     for operation in described.operations[:_MAX_TRIED]:
         said = operation.raw.get("parameters")
@@ -321,7 +321,8 @@ def _form_of_parameters(described: Described) -> str | None:
 
 
 def _oauth2(name: str, raw: JSONObject, needs: Iterable[Need]) -> Credential:
-    """Return a credential for the OAuth flow of the scheme `name` with a person; if it has none, for a flow without a person.
+    """Return a credential for the scheme `name`: for its OAuth flow in which a person signs in, or else for its flow
+    without a person.
 
     If the scheme has neither, its tokens are pasted like keys.
     """

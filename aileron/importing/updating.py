@@ -96,7 +96,7 @@ def compared(
     """Return the update: the new files compared with those that the previous import generated, and with `now`, the
     repository's current files.
 
-    Raises DocumentError if these cannot be used.
+    Raises DocumentError if one of the current files cannot be used.
     """
     fresh = parse_record(made.files[RECORD]).texts
     files = {path: data for path, data in made.files.items() if path not in fresh}

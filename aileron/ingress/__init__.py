@@ -15,7 +15,7 @@ The only key here is that of the TLS certificate of `daemon.listen`.
     admission.py   which callers are known, and how much work strangers may cause
     forward.py     passes one request to the daemon, and returns the response
     daemon_messages.py    the messages between the two processes
-    exchange.py    one request between two processes; the process of the agents' protocol gets its requests so, too
+    exchange.py    one request between two processes; the MCP process gets its requests in this way, too
     known.py       the daemon's list of known callers
     peers.py       the process at the other end of a socket of the home, in the daemon
     certificate.py the certificate of `daemon.listen`

@@ -1,7 +1,7 @@
 """The program that the daemon executes: `python -m aileron.ingress SOCKET_FD`. It hides its memory from other
 processes, and serves in a child process.
 
-The child's memory was hidden from the start.
+The child's memory is hidden as soon as the child exists.
 
 Source: aileron/isolated/process.py, which hides the process and forks the child. Not here: serving (process.py).
 """

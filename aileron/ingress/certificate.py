@@ -1,7 +1,7 @@
 """The certificate of `daemon.listen`: a check that it can be used, and the names for which it is valid.
 
 Runs in ingress, and in the daemon at its start. The certificate itself was read with the settings, so that exactly the
-certificate to which a person consented is presented. Its private key is read here, and must not be readable for other users.
+certificate to which a person consented is presented. Its private key is read here, and must not be readable by other users.
 
 Source: docs/reference/configuration.md; RFC 8446 through OpenSSL. Not here: the server (server.py).
 """
@@ -19,8 +19,8 @@ __all__ = ["certificate_names", "tls_context"]
 
 
 def tls_context(certificate_pem: str, key: Path) -> ssl.SSLContext:
-    """Return a server's TLS context for TLS 1.2 or newer and HTTP/1.1. Raises AileronError(invalid_request) if the
-    key does not fit the certificate, is encrypted, cannot be read, or may be used by other users.
+    """Return a server's TLS context for TLS 1.2 or newer and HTTP/1.1. Raises AileronError(invalid_request) if the key
+    does not match the certificate, is encrypted, cannot be read, or may be used by other users.
     """
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.minimum_version = ssl.TLSVersion.TLSv1_2

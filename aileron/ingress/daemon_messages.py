@@ -115,7 +115,7 @@ class Request(msgspec.Struct, frozen=True, tag="request"):
     fields: Fields
     client: Address | None
     is_known: bool
-    """True if ingress recognised a token or cookie of an open session. It gives no access."""
+    """True if ingress recognised a token or cookie of an open session. This flag gives no access."""
 
 
 class Head(msgspec.Struct, frozen=True, tag="head"):

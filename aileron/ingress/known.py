@@ -6,7 +6,7 @@ daemon decides by the token or cookie itself whether to accept the request.
 
 The flag `SHOWS_SESSION` in a request's ASGI state is set by ingress. It decides how resources are shared among callers
 (places), and gives no access. The mark that a request comes from a cell is set by the daemon itself when it identifies
-the cell, and gives the request the access of that session.
+the cell, and gives the request the access of the cell's session.
 
 Source: docs/adr/0031-ingress.md. Not here: sessions (daemon/http/sessions.py, web/sessions.py), the digest's use
 (admission.py).

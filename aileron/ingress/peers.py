@@ -1,8 +1,8 @@
 """Identification of the process that connected to a socket of the home, by more than its process id, which can be reused.
 
 Runs in the daemon. SO_PEERCRED gives the id of the process when it connected. The process may have ended since, and
-another may have its id. So a connection's process is identified by its id and its start time (proc_pid_stat(5), field
-22), read while the kernel says that the process that connected still exists (SO_PEERPIDFD, Linux 6.5).
+another may have its id. So the process is identified by its id and its start time (proc_pid_stat(5), field 22). The
+start time is read while the kernel says that the process that connected still exists (SO_PEERPIDFD, Linux 6.5).
 
 Before Linux 6.5 the start time is that of the process that has the id when the connection is accepted, microseconds after
 it was made. Two processes could be confused only if the first ended within that time and its id was assigned again.

@@ -1,8 +1,8 @@
 """A check of the first line of a request against RFC 9110: the method in its exact spelling, and a supported version.
 
-Runs in every server of Aileron, before any application. Hypercorn passes a method in upper case, as ASGI requires,
-and any text that looks like a version: `post` would count as POST and HTTP/9.9 as HTTP/1.1. A proxy in front of the
-server may interpret them differently.
+Runs in every server of Aileron, before any application. Hypercorn passes a method on in upper case, as ASGI requires,
+and accepts any text that looks like a version: `post` would count as POST and HTTP/9.9 as HTTP/1.1. A proxy in front of
+the server may interpret them differently.
 
 Rules
 - A method is case-sensitive (RFC 9110 section 9.1). A method that is not listed is answered 501 (section 15.6.2).

@@ -31,7 +31,7 @@ def work_isolated(seen: int, work: Callable[[int], int]) -> int:
     """Hide this process's memory from other processes, and call `work` in a child with a new control socket to the
     daemon. `seen` is the descriptor of the socket with which the daemon started this program.
 
-    `work` must import the modules that it needs itself, so that they are in the child's own memory. Return 0 if the
+    `work` itself must import the modules that it needs, so that they are in the child's own memory. Return 0 if the
     child ended with 0; 1 if it ended otherwise, or if a process was traced. In the child, return the result of `work`.
     """
     _hide()

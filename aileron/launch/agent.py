@@ -1,7 +1,8 @@
 """The values of a launch: the request to an agent's module, and the setup that it returns. No I/O.
 
-An agent's module is a function from the server to be registered and the user's environment, arguments and files to arguments
-and variables. The start of the agent (start.py) and the command that only shows the setup use the same result.
+An agent's module is a function. It takes the server to be registered and the user's environment, arguments and files,
+and returns the agent's arguments and variables. The start of the agent (start.py) and the command that only shows the
+setup use the same result.
 
 Rules
 - Arguments hold no secret: every user of a machine can read every process's arguments, proc_pid_cmdline(5). The token is in a
@@ -116,8 +117,8 @@ class LaunchRequest:
         return self.gateway is not None and provider in self.gateway.kept
 
     def says(self, variable: str) -> bool:
-        """Return whether the user has set an environment variable to an address of their own. The gateway's address,
-        which an agent finds in it when it launches another agent, does not count.
+        """Return whether the user has set an environment variable to an address of their own. The gateway's address
+        does not count: the variable has it if an agent launches another agent.
         """
         value = self.environment.get(variable, "")
         ours = () if self.gateway is None else (self.gateway.url, f"{self.gateway.url}/v1")

@@ -4,9 +4,9 @@ A variable is passed if it is in a list. All others are left out, because variab
 of signing agents (SSH_AUTH_SOCK) and of the desktop. A person adds names with `--allow-env`. The lists here override
 that option only for Aileron's own variables and for variables that lead out of the cell.
 
-An agent's own prefix is less than a list: a variable with that prefix is not passed if its name suggests a credential
-or a command, except for the agent's own key. A value that contains a credential or loads code is passed only in a
-variable that was allowed by name, or in the agent's own key. A note names the variables in lists or with prefixes
+An agent's own prefix counts for less than a list: a variable with that prefix is not passed if its name suggests a
+credential or a command, except for the agent's own key. A value that contains a credential or loads code is passed only
+in a variable that was allowed by name, or in the agent's own key. A note names the variables in lists or with prefixes
 that are not passed.
 
 Source: environ(7), the XDG base directory specification, curl(1) and the manuals of pip, npm, cargo, git and Go on proxies. Not
@@ -152,8 +152,8 @@ def passed(
 
 
 def _is_harmless_name(name: str, value: str) -> bool:
-    """Return whether the name of a variable shows that it contains no credential and runs no code. A variable whose
-    value is a switch, or a number where the name says that it counts, is always harmless.
+    """Return whether the name of a variable shows that it contains no credential and runs no code. A variable is always
+    harmless if its value is a switch, or if its value is a number and its name says that it counts something.
     """
     is_number = re.fullmatch(_NUMBER, value) is not None
     if re.fullmatch(_SWITCH, value, re.IGNORECASE) or (is_number and re.search(_COUNTS, name, re.IGNORECASE)):

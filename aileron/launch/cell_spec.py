@@ -197,7 +197,7 @@ class CellSpec(msgspec.Struct, frozen=True, kw_only=True):
         """Paths outside the cell that are examined for changes when the cell is over, the project first. Each has
         globs that limit the examination.
 
-        Of the agent's own files only those that make code run later are examined; elsewhere all files are.
+        Among the agent's own files, only those that make code run later are examined; in the other paths, all files are.
         """
         found: dict[str, tuple[str, ...]] = {}
         for bind in self.policy.binds:
@@ -404,8 +404,9 @@ class _Shown:
         return tuple(found)
 
     def _is_shown_by(self, bind: Bind, above: Bind) -> bool:
-        """Return whether the bind `above` makes `bind` unnecessary: both show the same files, and are equally writable,
-        or differ in that only by accident, as for a directory of PATH in a writable project.
+        """Return whether the bind `above` makes `bind` unnecessary. It does if both show the same files and are equally
+        writable. A difference in that counts only if it is intended; for a directory of PATH in a writable project, it
+        is not.
         """
         below = bind.target[len(above.target.rstrip("/")) :]
         if bind.source != above.source.rstrip("/") + below:

@@ -1,12 +1,12 @@
 """Claude Code. The server is registered by `--mcp-config`, which adds it to the user's servers; the gateway is set by
 ANTHROPIC_BASE_URL.
 
-Pure. `--allowedTools mcp__aileron` lets Claude Code call actions without asking itself: the action decides whether a
-person is asked, and Aileron asks. The option allows nothing else. Both options take several values, so they are given
-as `--name=value`, and the words after them are not taken as further values.
+Pure. `--allowedTools mcp__aileron` lets Claude Code call actions without a question of its own: the action decides
+whether a person is asked, and Aileron asks. The option allows nothing else. Both options take several values, so they
+are given as `--name=value`, and the words after them are not taken as further values.
 
-`alwaysLoad`: without this setting Claude Code does not wait for a server that is not ready at once, for example
-because the server has to start the daemon, and does not offer the server's tools to the model in the first turn.
+`alwaysLoad`: without this setting Claude Code does not wait for a server that is not ready at once, for example because
+the server has to start the daemon. The model then does not get the server's tools in the first turn.
 
 With the vault's key, ANTHROPIC_AUTH_TOKEN is the session's token. In ANTHROPIC_API_KEY it would cause a question at a terminal
 each time.

@@ -52,7 +52,7 @@ _MAX_PATTERNS: Final = 1 << 16
 (aileron_sandbox/cell/policy.py). A person's patterns are a page.
 """
 _MAX_INCLUDED: Final = 8
-"""Maximum number of files included for one folder, each of which takes 3 ms. A person has one, for their work."""
+"""Maximum number of files included for one folder, each of which takes 3 ms. People usually have one, for their work."""
 _GITDIR: Final = re.compile(r"includeif\.gitdir(/i)?:(.*)\.path", re.DOTALL)
 _MAX_UP: Final = 64
 _DRIVER: Final = re.compile(rb"(?<=\s)(?:filter|diff|merge)=\S*")

@@ -1,11 +1,11 @@
 """goose. The server is registered by `--with-extension`, which adds it to the user's extensions; the gateway is set
 by OPENAI_HOST and ANTHROPIC_HOST.
 
-Pure. The option belongs to `run` and `session` (the default of `goose` alone), so it is put behind that word; the
-other subcommands do not have it, and are started unchanged. Two extensions of the same name make goose fail. So if
-its configuration has an extension with Aileron's name, that extension is used, and is started with the same
-environment. goose splits the option's value by itself: it knows both quotes, but not one inside the other, and takes
-`=` for a variable. A path that contains these characters is refused.
+Pure. The option belongs to the subcommands `run` and `session` (the default if none is given), so it is put after that
+word. The other subcommands do not have it, and are started unchanged. Two extensions of the same name make goose fail.
+So if its configuration has an extension with Aileron's name, that extension is used, and is started with the same
+environment. goose splits the option's value by itself: it knows both kinds of quotes, but not one inside the other, and
+takes a word with `=` for a variable. A path that contains these characters is refused.
 
 Its configuration is YAML. Only the beginnings of its lines are read here, as goose writes them; no file is written.
 
@@ -56,7 +56,8 @@ than two spaces.
 """
 _SECRET = re.compile(r"([A-Za-z_]\w*):(?:\s|$)", re.ASCII)
 _NO_SECRET = re.compile(r"\s|#|---\s*$|$")
-"""Pattern of lines that begin no secret: a value below its name, a comment, the start of a document, or an empty line."""
+"""Pattern of lines that do not begin a secret: a value below its name, a comment, the start of a document, or an empty line.
+"""
 _IS_OFF = re.compile(r"^\s+enabled:\s*false\s*$", re.MULTILINE)
 
 
@@ -128,8 +129,8 @@ def _host(asked: LaunchRequest, provider: str, configured: str) -> tuple[dict[st
 
 
 def _providers_of_secrets(text: str) -> frozenset[str] | None:
-    """Return the providers whose keys are in secrets.yaml, or the variable's name for an unknown one; None if the file
-    cannot be read. goose writes names of variables, each with its value on the same line or below.
+    """Return the providers whose keys are in secrets.yaml, and for an unknown provider the name of the key's variable.
+    Return None if the file cannot be read. goose writes names of variables, each with its value on the same line or below.
     """
     if text.strip() in ("", "{}"):
         return frozenset()

@@ -7,8 +7,8 @@ the token is in its own variable. A server with Aileron's name in the user's `mc
 is started with the same environment. The extension would override an address in `models.json`, so a provider with an
 address there is left alone.
 
-Tools are declared directly (`exposure: direct`). As scripts only (`codemode`), an agent's calls would be visible
-later and in fewer places.
+Tools are declared directly (`exposure: direct`). If the tools could be called only from scripts (`codemode`), an
+agent's calls would be visible later and in fewer places.
 
 JITI_FS_CACHE=false: otherwise the loader of extensions would store a copy of this extension in /tmp under a
 predictable name, and run that.

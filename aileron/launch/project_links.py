@@ -50,7 +50,7 @@ class Lead(NamedTuple):
 
 
 def leads_of(project: str) -> list[Lead]:
-    """Return the leads, which are links out of a project, in the project at a resolved path. Leads nearer to the
+    """Return the leads (links out of a project) of the project at the resolved path `project`. Leads nearer to the
     project's top come first.
     """
     leads = (lead for path in _links_and_environments(project) for lead in _leads(path, project))

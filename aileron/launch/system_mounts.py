@@ -32,7 +32,7 @@ SYSTEM: Final = (
     "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/nix/store", "/gnu/store", "/snap",
     "/var/lib/ca-certificates",
 )  # fmt: skip
-"""Directories of the system that a cell shows. openSUSE's /etc/ssl/certs leads to the last."""
+"""Directories of the system that a cell shows. openSUSE's /etc/ssl/certs is a link into the last of them."""
 LOOKED_AT: Final = ("/etc", "/usr/local/etc", "/opt")
 """Directories in which an administrator may put their own files. The rest of /usr comes from packages."""
 _HOSTS: Final = b"127.0.0.1 localhost cell\n::1 localhost ip6-localhost ip6-loopback\n"

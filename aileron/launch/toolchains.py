@@ -57,8 +57,8 @@ class Where(msgspec.Struct, frozen=True, dict=True):
 
     @functools.cached_property
     def toolchains(self) -> Mapping[str, str]:
-        """The resolved directory of each toolchain by its name, at the first access. Toolchains that an agent could
-        have moved are left out.
+        """The resolved directory of each toolchain by its name, as found at the first access. Toolchains that an agent
+        could have moved are left out.
         """
         found = {chain.name: resolved_unless_led_away(_said_of(chain, self), self.written) for chain in TOOLCHAINS}
         return {name: place for name, place in found.items() if place is not None}

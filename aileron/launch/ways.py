@@ -1,10 +1,10 @@
 """The symbolic links that are followed to resolve a path, and whether an agent could have made one of them. Reads
 links, but changes nothing.
 
-Runs in the command that starts the cell. An agent in a cell can replace any file that it can write to by a link to
-any path. The next launch would follow the link, outside the cell, and show its target. So a launch shows no place of
-its own accord that it reaches by a link that an agent could have made, unless the link stays in the folder that the
-agent can write to anyway.
+Runs in the command that starts the cell. An agent in a cell can replace any file that it can write to with a link to
+any path. The next launch would follow the link, outside the cell, and show its target. So a launch does not, of its own
+accord, show a place that it reaches by a link that an agent could have made. The exception is a link that stays in the
+folder that the agent can write to anyway.
 
 Files are opened here in such a way that a FIFO that an agent left in their place does not block the command.
 

@@ -64,7 +64,7 @@ def recorded(facts: JSONObject, kind: type[E]) -> Recorded[E]:
 
 
 def tag_of(kind: type[msgspec.Struct]) -> str:
-    """Return the name by which the ledger's records state this event type."""
+    """Return the tag that identifies this event type in the ledger's records."""
     return str(kind.__struct_config__.tag)
 
 

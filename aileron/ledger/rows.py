@@ -80,7 +80,8 @@ class ApprovalRow(msgspec.Struct, frozen=True, kw_only=True):
     for it, if any.
 
     The subject (for an action, the frozen plan) is read separately, since it can be large. `name` is the name of the action,
-    or of the subject of a consent. After the decision, `digest` is the decided candidate.
+    or of the subject of a consent. After the decision, `digest` is the digest that was decided, which can be that of a
+    candidate (`CandidateRow`).
     """
 
     id: str
@@ -126,8 +127,8 @@ class ApprovalRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CandidateRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A candidate: a digest that a decision can be about in place of the question's own digest. It is that of an edited
-    plan, or of a plan together with the displayed `preview`.
+    """A candidate: a digest that a decision can be about in place of the question's own digest. It is the digest of an
+    edited plan, or of a plan together with the displayed `preview`.
     """
 
     digest: str

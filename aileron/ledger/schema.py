@@ -1,6 +1,6 @@
 """The tables of the ledger, and the migrations from each schema to the next. SQL is in this package alone.
 
-A file has exactly these objects, as SQLite stores their SQL: `unexpected_objects` reports any missing or extra object,
+A file has exactly these objects, as SQLite stores their SQL. `unexpected_objects` reports any missing or extra object,
 because a trigger could drop rows as they are written, a view could show other rows, and a table could compare names
 differently.
 

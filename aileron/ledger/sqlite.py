@@ -99,7 +99,7 @@ READERS: Final = 4
 delay a status poll; two cores are enough for four.
 """
 READ_DEADLINE_S: Final = 10.0
-"""Seconds until a read is stopped: a search through a million events takes well under one."""
+"""Seconds until a read is stopped: a search through a million events takes well under one second."""
 _SOME: Final = 500
 """Maximum number of rows that are counted for each of a filter's conditions, to find the condition that the fewest rows
 meet.
@@ -335,10 +335,8 @@ class Transaction(States):
         signed: Signature | None,
         expires_us: int,
     ) -> ApprovalRow:
-        """Store a person's decision of a question that is still pending, with the current time. `digest` is that of the
-        question or candidate that was decided. Return the updated approval.
-
-        Return the updated approval.
+        """Store a person's decision on a question that is still pending, with the current time. `digest` is the digest
+        of the question or candidate that was decided. Return the updated approval.
 
         Raises AileronError as `move_approval`.
         """
@@ -357,8 +355,8 @@ class Transaction(States):
         raise self._lost_approval(approval_id)
 
     def insert_candidate(self, approval_id: str, candidate: CandidateRow, subject: bytes | None) -> None:
-        """Insert a candidate: an additional digest that a decision on a question can be about. `subject` is its frozen
-        plan, or None if it has the plan of another digest.
+        """Insert a candidate: an additional digest that a decision on a question can be about. `subject` is the
+        candidate's frozen plan, or None if the plan is already stored under another digest of the question.
         """
         self._write(
             "INSERT INTO candidates VALUES (?,?,?,?,?,?)",
@@ -520,9 +518,9 @@ class Ledger:
         """Run `work`, which reads and writes the ledger, in the writer's thread, separately from other callers'
         functions. Return its result when its writes are on disk.
 
-        Raises the error of `work`, whose writes are then undone; raises AileronError(busy) if too many functions wait;
-        AileronError(internal_error) if the disk is full or fails: nothing is written, and the caller must not continue.
-        A cancelled caller's work is committed nevertheless.
+        Raises the error of `work`, whose writes are then undone. Raises AileronError(busy) if too many functions wait,
+        and AileronError(internal_error) if the disk is full or fails: then nothing is written, and the caller must not
+        continue. A cancelled caller's work is committed nevertheless.
         """
         try:
             return await self._writer.commit(work)
@@ -736,8 +734,8 @@ class StoredLedger:
         self._is_immutable = is_immutable
 
     def is_stale(self) -> bool:
-        """Return whether a process began to write after the file was opened when it had no writer, so that reads may be
-        inconsistent.
+        """Return whether a process has begun to write to the file, which had no writer when it was opened. Reads may
+        then be inconsistent.
         """
         return self._is_immutable and _has_log(self._path)
 
@@ -796,8 +794,8 @@ class StoredLedger:
         return None if row is None else _bytes(row[0])
 
     def counts(self) -> dict[str, int]:
-        """Return the number of rows in the tables of runs and approvals, and from schema 3 on in those of candidates and
-        conversations, by the table's name.
+        """Return the number of rows of each table, by the table's name: runs and approvals, and from schema 3 on also
+        candidates and conversations.
         """
         tables = ("runs", "approvals") if self._version < 3 else ("runs", "approvals", "candidates", "conversation")
         with _translated(self._path):
@@ -813,8 +811,8 @@ class StoredLedger:
                 yield StoredClaim(*map(readable, row))
 
     def set_back(self) -> Iterator[tuple[Any, Any]] | None:
-        """Return number and time of the rows that were made while the clock was set back, in order; None if the schema
-        is older.
+        """Return the number and time of each row that was made while the clock was set back, in order; None if the
+        schema is too old to record this.
         """
         if self._version < 2:
             return None

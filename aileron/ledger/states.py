@@ -157,7 +157,9 @@ class States:
         return row.state.status if run is None else run.status
 
     def already(self, row: ApprovalRow) -> AileronError:
-        """Return the error that this question was already decided or has expired; it names the status that callers see."""
+        """Return the error for a question that was already decided or has expired. The error names the status that
+        callers see.
+        """
         return already("approval", row.id, self.status_of(row).value)
 
     def newest(self, kind: type[E]) -> Recorded[E] | None:

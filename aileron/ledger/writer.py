@@ -4,9 +4,9 @@ A disk flush costs about as much for one change as for a hundred, so everything 
 flushed becomes the next group. No function waits for others to arrive: a single waiting function is a group by itself.
 Runs in the daemon (and in tests); trusts its callers, not the disk.
 
-How a commit goes 1  the caller queues a function and waits (a future for a coroutine, a threading event otherwise); 2
-the thread begins a group and runs each function separately: if one raises, only that function is undone; 3  the thread
-commits: from here every function that returned is durable; 4  the thread responds to all callers of the group with one
+How a commit goes: 1 the caller queues a function and waits (a future for a coroutine, a threading event otherwise); 2
+the thread begins a group and runs each function separately: if one raises, only that function is undone; 3 the thread
+commits: from here every function that returned is durable; 4 the thread responds to all callers of the group with one
 wake-up per event loop. A caller cancelled between 1 and 4 changes nothing for the others, and its function is committed
 nevertheless: the canceller cannot know whether it was, and must read the result from the ledger. If 3 fails, the whole
 group fails and none of it is written.

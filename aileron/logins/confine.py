@@ -1,4 +1,5 @@
-"""Confines the process that forks logins before its first login, and each login's process further before that reads its order.
+"""Confines the process that forks logins, before its first login. Confines each login's process further, before that
+process reads its order.
 
     process    gives up files, new sockets, executing programs, inspecting processes; may fork, and confine its forks
     login      gives up the same, and forking; it has three descriptors, and always ends by its deadline

@@ -1,8 +1,9 @@
 """Masks the secret in a service's output for as long as a stream lasts, if the secret was sent in a readable form.
 
 A service that repeats its client's commands (a debug mode, `CONFIG GET requirepass`, a log that can be queried) would give the
-secret to the connector, which must never have it. Each occurrence is replaced by `*` characters of the same number, because
-most of these protocols state lengths, which must stay correct. Pure and incremental; runs in the process of one login.
+secret to the connector, which must never have it. Each occurrence is replaced by as many `*` characters as it has
+bytes, because most of these protocols state lengths, which must stay correct. Pure and incremental; runs in the process
+of one login.
 
 Rules
 - Every form of the secret that was sent is searched for, as are the form's base64 encodings at each of the three offsets in a

@@ -98,8 +98,8 @@ class Login(abc.ABC):
         self.mechanism = ""
         """The mechanism with which the credential was presented to the service. It is set by `log_in`."""
         self.sent_in_clear: tuple[bytes, ...] = ()
-        """The forms in which the secret was sent to the service and that can be read in its output. These forms are
-        masked in all output of the service for as long as the stream lasts.
+        """The forms of the secret that were sent to the service, and that could be read if its output repeated them.
+        These forms are masked in all output of the service for as long as the stream lasts.
 
         The value is set by `log_in`, before the secret is sent.
         """

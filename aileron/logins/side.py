@@ -31,7 +31,9 @@ MAX_LOGIN_BYTES: Final = 256 << 10
 parameters of a database take a few KiB.
 """
 MAX_LINE: Final = 16 << 10
-"""Maximum length of a line in bytes: 16 KiB. RFC 4954 section 4 allows lines of 12,288 octets, the longest of these protocols."""
+"""Maximum length of a line in bytes: 16 KiB. RFC 4954 section 4 allows lines of 12,288 octets, the longest lines of
+these protocols.
+"""
 _PIECE: Final = 16 << 10
 _NOT_TLS: Final = frozenset({"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "HTTPS_PROXY_REQUEST"})
 """OpenSSL's error reasons for a first record that is not TLS (include/openssl/sslerr.h), such as the greeting of a mail
@@ -120,7 +122,7 @@ class Side:
 
     def exactly(self, size: int) -> bytes:
         """Return exactly `size` bytes. Raises LoginError if `size` exceeds MAX_LOGIN_BYTES, if this end has sent more
-        than that in total, or if it sends fewer before it closes, or before the deadline.
+        than MAX_LOGIN_BYTES in total, or if it closes or the deadline passes before `size` bytes have arrived.
         """
         if size > MAX_LOGIN_BYTES:
             raise LoginError(

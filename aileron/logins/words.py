@@ -12,5 +12,7 @@ __all__ = ["printable"]
 
 
 def printable(text: str) -> str:
-    """Return the text in the same length, with a blank in place of each character that is invisible or moves other characters."""
+    """Return the text, with its length unchanged and a blank in place of each character that is invisible or moves
+    other characters.
+    """
     return "".join(character if character.isprintable() else " " for character in text)

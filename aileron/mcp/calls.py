@@ -46,11 +46,11 @@ agent waits for at least 60 s.
 """
 QUIET_S: Final = 0.5
 """Seconds after which a call begins to report progress, if its client requested that. Most calls have ended by then, so
-they never ask for progress.
+their progress is never requested from the daemon.
 """
 PROGRESS_S: Final = 4.0
-"""Seconds between two progress notifications of wait_for_action. Agents that limit the time without one allow 60 s. A
-person's question to the agent is noticed at the same interval.
+"""Seconds between two progress notifications of wait_for_action. Agents that limit the time without a notification
+allow 60 s. A person's question to the agent is noticed at the same interval.
 """
 _DEFAULT_WAIT_S: Final = 25.0
 _MAX_KNOWN: Final = 4000

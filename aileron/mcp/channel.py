@@ -27,8 +27,8 @@ from aileron.mcp.process_messages import MessageError
 __all__ = ["AT_ONCE", "Channel", "is_taken", "take"]
 
 AT_ONCE: Final = 64
-"""Maximum number of messages taken in one turn of the event loop. One message takes microseconds; as many as a connection can
-have open take less than a millisecond.
+"""Maximum number of messages taken in one turn of the event loop. Taking one message takes microseconds;
+taking one for each request that a connection can have open takes less than a millisecond.
 """
 _LENGTH: Final = 4
 _TAKEN: Final = b"+"

@@ -11,7 +11,8 @@ Rules
   A word of the request and its alternatives count as one word: only the best match counts, and its rarity is that of all
   alternatives together (Pirkola, 1998). Otherwise a rare word for a common thing would count more than the usual word.
 - A request has at most MAX_WORDS_CHARACTERS, of which MAX_TERMS words are used.
-- The words of an action are counted once for each text, and stored for later requests: `Finder` remembers MAX_KEPT texts.
+- The words of an action are counted once for each version of its text, and stored for later requests: `Finder` remembers
+  MAX_KEPT texts.
 
 >>> Finder().find("file a bug", [])
 []
@@ -41,7 +42,9 @@ MAX_WORDS_CHARACTERS: Final = 400
 """Maximum number of characters of a request, as in a long sentence. Requests of agents have under 100."""
 MAX_TERMS: Final = 24
 MAX_KEPT: Final = 2000
-"""Maximum number of actions whose words are cached: twice as many as there can be at once, of at most 10 KiB each."""
+"""Maximum number of actions whose words are cached: twice the maximum number of actions. The words of one action take at
+most 10 KiB.
+"""
 _MAX_BODY_CHARACTERS: Final = 4000
 """Maximum number of characters of a description that are searched. The first lines say what an action does."""
 

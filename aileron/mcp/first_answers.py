@@ -1,7 +1,7 @@
 """Obtains the MCP server's first answers to a client, for the file from which the relay answers while no daemon runs yet.
 
-Runs in the daemon: it connects to the MCP process like an ordinary client, and sends the first requests of one. The
-answers that it reads are bounded, and must be JSON.
+Runs in the daemon: it connects to the MCP process like an ordinary client, and sends the requests that such a client
+sends first. The answers that it reads are bounded, and must be JSON.
 
 Source: docs/adr/0040-answers-before-the-daemon.md; MCP specification, "Lifecycle". Not here: the file (daemon/http/mcp.py), its
 reader (relay_early.py).

@@ -11,7 +11,7 @@ Rules
   connection.
 - The process ends with the daemon, or when the daemon closes the control socket.
 - When no agent has used the process for a while, it reports that (Resting). The count `taken` in the report tells the
-  daemon whether work was still on its way; the process then stays.
+  daemon whether work was still on its way. If it was, the process stays.
 
 Source: docs/adr/0075-mcp-in-a-process-of-its-own.md. Not here: hiding the process (isolated/process.py), starting and ending it
 (daemon/http/mcp.py).
@@ -63,7 +63,7 @@ that exceeds it ends, and is restarted.
 LOG_BYTES: Final = 32 << 20
 """RLIMIT_FSIZE of the process in bytes. Standard error is the daemon's log, which is rotated at 5 MiB."""
 _LOOKS: Final = 10
-"""Number of checks whether the process is used, within the time after which it reports Resting."""
+"""Number of times that the process checks whether it is used, within the time after which it reports Resting."""
 _PASSED: Final = 2
 """Number of descriptors that are passed with an order to serve an agent: its connection or exchange, and its channel."""
 _LET_GO_S: Final = 10.0

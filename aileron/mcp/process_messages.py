@@ -78,16 +78,20 @@ class Start(msgspec.Struct, frozen=True, tag="start"):
 
 
 class Connection(msgspec.Struct, frozen=True, tag="connection"):
-    """Message that tells the MCP process to serve an agent's connection. The connection and the agent's channel are
-    attached as descriptors; `begun` has the bytes that were already read from the connection.
+    """Message that tells the MCP process to serve a new connection of an agent.
+
+    Two sockets are attached as descriptors: the connection itself, and the channel on which the process sends the agent's
+    requests to the daemon. `begun` has the bytes that were already read from the connection.
     """
 
     begun: bytes
 
 
 class Request(msgspec.Struct, frozen=True, tag="request"):
-    """Message that tells the MCP process to serve a request over HTTP. The sockets of the request's exchange and of the
-    agent's channel are attached as descriptors. `session` is only used to tell which requests belong together.
+    """Message that tells the MCP process to serve one HTTP request of an agent.
+
+    Two sockets are attached as descriptors: one carries the HTTP request and its response, and on the other the process sends
+    the agent's requests to the daemon. `session` is only used to tell which requests belong together.
     """
 
     session: str
@@ -98,8 +102,8 @@ class Changed(msgspec.Struct, frozen=True, tag="changed"):
 
 
 class Ready(msgspec.Struct, frozen=True, tag="ready"):
-    """Message that the MCP process serves, and has given up privileges that it does not need. It lists the protocol's
-    versions that begin with a handshake, and the other versions.
+    """Message that the MCP process is ready to serve, and has given up privileges that it does not need. The message lists
+    the protocol's versions that begin with a handshake, and the other versions.
     """
 
     handshake: list[str]

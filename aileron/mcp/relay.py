@@ -13,8 +13,8 @@ Rules
   continued with another line. A line is sent to the next daemon only if none of its bytes was sent before.
 - The relay reads only as much as it can forward: for each direction it stores at most one line and the data that was
   read together with it. Until it is connected to its first daemon, it stores requests of at most 1 MiB together.
-- Standard output carries only the protocol. A problem is reported as one line on standard error, and as the answer to each
-  request meanwhile.
+- Standard output carries only the protocol. A problem is reported as one line on standard error. While it lasts, it is also
+  the answer to each request.
 - When standard input ends, this process ends at once. Runs that it has begun continue in the daemon.
 - Agents wait for this process before each session, so parsers are only imported after the first answer was forwarded.
   Until then, lines are stored unparsed (`_notes`).
@@ -71,8 +71,8 @@ _AGAIN_S: Final = 1.0
 and doubles.
 """
 _READY_S: Final = 20.0
-"""Seconds from the daemon's report that it is ready until its socket accepts the relay. The socket exists by then, but its
-backlog may be full.
+"""Maximum seconds from the daemon's report that it is ready until its socket accepts the relay. The socket exists by then,
+but its backlog may be full.
 """
 _LIST_S: Final = 1.0
 """Seconds from the start of a daemon after which a request for the list of tools is answered with the last daemon's
@@ -231,8 +231,8 @@ class Relay:
         self._send()
 
     def _put_aside(self) -> None:
-        """Drop waiting lines that are neither requests nor cancellations of one, if there is no daemon, because other
-        notifications are no reason to start one.
+        """Drop waiting lines that are neither requests nor cancellations of requests, if there is no daemon. Other
+        notifications are no reason to start a daemon.
         """
         if self._link is not None or self._book is None:
             return
@@ -516,7 +516,9 @@ def home_directory() -> str:
 
 
 def preamble(token: str) -> bytes:
-    """Return the first line of every connection to the daemon: it contains the session's token. Empty without a session."""
+    """Return the first line of every connection to the daemon: it contains the session's token. Return empty bytes if
+    there is no session.
+    """
     message = '{"jsonrpc":"2.0","method":"notifications/aileron/session","params":{"token":"%s"}}\n'
     return (message % token).encode() if token else b""
 

@@ -15,7 +15,8 @@ Rules
   handshake for each request.
 - Each request shows its protocol: a request with a version in its `_meta` is of the 2026 protocol, and gets the headers
   that repeat parts of it; any other request belongs to the session that `initialize` began.
-- Cancelling a request of the 2026 protocol closes its connection; in the older ones, a notification cancels.
+- Cancelling a request of the 2026 protocol closes its connection. In the older versions, a notification cancels the
+  request.
 - Redirects are never followed, and no proxy is used.
 
 Source: the MCP specification, streamable HTTP transport, 2025-11-25 and 2026-07-28. Not here: the choice of requests that are
@@ -72,7 +73,7 @@ ANSWER_S: Final = 90.0
 sends something every 15 s.
 """
 _TOLD_S: Final = 15.0
-"""Seconds for a notification to be accepted, which takes no work in the daemon."""
+"""Maximum seconds to wait until the daemon accepts a notification. Accepting it takes no work."""
 _GOODBYE_S: Final = 2.0
 _PAUSE_S: Final = 0.25
 _MOST_PAUSE_S: Final = 5.0
@@ -210,7 +211,7 @@ class HttpRelay:
             self._notify(message, line)
 
     def refuse(self, request_id: int | str | None, why: str) -> None:
-        """Answer a line of the client that is not forwarded with an error, for the reason `why`."""
+        """Send the client an error, with the reason `why`, in answer to a line that is not forwarded."""
         self._write(as_line(failed(request_id, why)))
 
     def close(self) -> None:
@@ -285,7 +286,7 @@ class HttpRelay:
         return None if flight.is_cancelled else unknown_outcome(flight.id, flight.tool)
 
     def _listen_again(self, flight: _Flight) -> Message | None:
-        """Open a subscription whose connection was lost again, as often as necessary."""
+        """Reopen a subscription whose connection was lost, as often as necessary."""
         while not flight.is_cancelled:
             with contextlib.suppress(Unreachable):
                 again = _Flight(flight.id, flight.message, as_line(anew(flight.message)))
@@ -347,8 +348,8 @@ class HttpRelay:
         return None
 
     def _heard(self, flight: _Flight, message: Message, data: bytes, *, is_again: bool) -> bytes:
-        """Return a notification from the daemon that arrives before the answer as a line for the client; empty if the
-        client must not get it.
+        """Convert a notification that the daemon sends before the answer into a line for the client, and return it; empty
+        if the client must not get the notification.
         """
         if flight.method == LISTEN and message.get("method") == "notifications/subscriptions/acknowledged":
             if flight.is_heard and is_again:
@@ -439,7 +440,7 @@ class HttpRelay:
 
     def _cancel(self, message: Message) -> bool:
         """Close the connection of the request that the notification `message` cancels, if that request is in the 2026
-        version of MCP. Return whether it is.
+        version of MCP. Return whether the request is open and of that version.
         """
         with self._knowing:
             flight = self._flights.get(json.dumps(_params(message).get("requestId")))
@@ -495,8 +496,8 @@ def main() -> int:
 
 
 def _refuse_all(problem: str) -> int:
-    """Answer every request with the error `problem`, because an agent may not show standard error to its person. Return
-    the exit code.
+    """Answer every request with the error `problem`, because some agents do not show standard error to their person.
+    Return the exit code.
     """
     say(problem)
     with contextlib.suppress(OSError):
@@ -594,7 +595,7 @@ def _events(response: http.client.HTTPResponse) -> Iterator[bytes]:
 
 
 def _refused(request_id: int | str, response: http.client.HTTPResponse, kind: str) -> Message:
-    """Return the answer to the client's request for a response of the daemon with any status but 200."""
+    """Convert a response of the daemon whose status is not 200 into the answer to the client's request."""
     if response.status == 401:
         return failed(request_id, _ENDED)
     data = b""

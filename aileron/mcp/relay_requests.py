@@ -265,7 +265,7 @@ class _Open:
 
 
 def message_of(line: bytes) -> Message | None:
-    """Return the JSON object of a line, or None if it is anything else."""
+    """Return the JSON object of a line, or None if the line is anything else."""
     try:
         value = json.loads(line.decode())
     except (ValueError, RecursionError):  # UnicodeDecodeError and numbers of too many digits are ValueErrors

@@ -36,7 +36,7 @@ __all__ = ["PAGE_BYTES", "ToolResult", "cancelled", "found_list", "pages_of", "p
 PAGE_BYTES: Final = 8 << 10
 """Maximum size of a page of a result's JSON in bytes of UTF-8, as written in the answer. All measured agents show their
 models more of one answer: codex 12,000 characters if it does not know the model, pi 20,000, the others more
-(docs/reference/agents.md). With the sentences and the other facts, an answer stays below that.
+(docs/reference/agents.md). With the sentences and the other facts, an answer stays below all these limits.
 """
 _MAX_WORDS: Final = 2000
 """Maximum number of characters of untrusted text inside a sentence: a paragraph, not a page."""
@@ -239,7 +239,7 @@ def _end_of_page(document: bytes, start: int) -> int:
 
 
 def _escapes(document: bytes, start: int, end: int) -> int:
-    """Return how many bytes `document[start:end]` grows if it is encoded as a JSON string. Its control characters are
+    """Return by how many bytes `document[start:end]` grows if it is encoded as a JSON string. Its control characters are
     already escaped.
     """
     return document.count(b'"', start, end) + document.count(b"\\", start, end)

@@ -2,8 +2,9 @@
 
 The packages `mcp` and `mcp.server` import a client, a framework and a web server, none of which the low-level server uses.
 In the MCP process, these packages are replaced by empty ones, from which their modules can still be imported. sse_starlette
-tries to import `uvicorn`, to detect its shutdown, and starlette a parser of forms, which no request here has. Both work
-without them. pydantic loads no plugins: other installed packages register them, and their code would run in this process.
+tries to import `uvicorn`, to detect its shutdown, and starlette tries to import a parser of forms, though no request here has
+a form. Both work without these imports. pydantic loads no plugins: other installed packages register them, and their code
+would run in this process.
 
 Source: pydantic, PYDANTIC_DISABLE_PLUGINS.
 

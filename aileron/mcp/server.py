@@ -108,10 +108,10 @@ HTTP_IDLE_S: Final = 1800.0
 a new one.
 """
 MAX_HTTP_REQUESTS: Final = 64
-"""Maximum number of open requests of one Aileron session over HTTP, equal to that of a connection of the socket."""
+"""Maximum number of open requests of one Aileron session over HTTP, the same as on one connection of the socket."""
 MAX_LISTENERS: Final = 4096
-"""Maximum number of `subscriptions/listen` streams in all: as many as the connections of the socket, and the same number of
-HTTP sessions, can have.
+"""Maximum number of `subscriptions/listen` streams in all. This is enough for all connections of the socket and the same
+number of HTTP sessions, with MAX_LISTENERS_EACH streams each.
 """
 MAX_LISTENERS_EACH: Final = 8
 """Maximum number of `subscriptions/listen` streams on one connection, or of one session over HTTP. A client has one."""

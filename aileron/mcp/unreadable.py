@@ -2,8 +2,8 @@
 
     id_in(b'{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":')      # 7
 
-A client that gets an error with `id: null` keeps waiting for an answer with its own id. So the id is searched even in a
-line that is malformed, too long, or JSON that is not valid UTF-8. Runs in the relay, which imports it only for such a
+A client that gets an error with `id: null` keeps waiting for an answer with its own id. So the id is searched for even
+in a line that is malformed, too long, or JSON that is not valid UTF-8. Runs in the relay, which imports it only for such a
 line, and in the MCP process. It uses only the standard library. Lines are not trusted; only the top level of a line is
 stored, whatever its length.
 

@@ -32,7 +32,7 @@ from typing import Final
 __all__ = ["MAX_COMMAND", "SUBSYSTEM", "check_command_pattern", "is_granted", "only_reads", "subsystem_of"]
 
 MAX_COMMAND: Final = 4096
-"""Maximum number of characters of a command or a pattern: a program and paths. Linux has no longer paths."""
+"""Maximum number of characters of a command or a pattern: a program and paths. No path on Linux is longer."""
 SUBSYSTEM: Final = "subsystem "
 """Beginning of a command that is the name of a subsystem (RFC 4254 section 6.5)."""
 _MAX_STARS: Final = 8

@@ -298,7 +298,8 @@ Operator = Literal["equals", "one_of", "prefix", "at_most", "absent"]
 
 
 class Constraint(msgspec.Struct, frozen=True, kw_only=True):
-    """A condition on one argument: `equals` a value, `one_of` a list, a string with a `prefix`, a number `at_most`, `absent`.
+    """A condition on one argument, according to `operator`: it `equals` a value, is `one_of` a list, is a string with a
+    `prefix`, is a number `at_most` a limit, or is `absent`.
 
     For `absent`, which means that the argument must not be given, `value` is null.
     """
@@ -377,7 +378,7 @@ class ToolChangeConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="ki
     definition: str
     """Current definition of the tool: a JSON object in canonical form."""
     digest: str
-    """Digest of the new definition, `sha256:…`, which is what a person accepts."""
+    """Digest (`sha256:…`) of the new definition. A person accepts exactly the definition with this digest."""
 
     @property
     def consent_name(self) -> str:
@@ -423,8 +424,8 @@ Subject = (
 
 
 class Consent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The latest consent under one name: `digest` is that of the file, pin or settings; `approval` is the id of the
-    approval that gave it.
+    """The latest consent under one name: `digest` is the digest of the file, pin or settings; `approval` is the id of
+    the approval that gave the consent.
     """
 
     kind: ConsentKind

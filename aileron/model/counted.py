@@ -20,9 +20,9 @@ __all__ = ["check_values"]
 def check_values(data: bytes, most: int) -> None:
     """Raise ValueError if `data`, read as JSON, could have more than `most` values.
 
-    A value is the complete text, the first member of an array or object, or follows a comma. Commas and brackets in strings
-    count too, because telling strings apart takes a hundred times as long. So choose `most` with room for the prose in
-    the data.
+    Each of these counts as a value: the complete text, the first member of each array or object, and the text after each
+    comma. Commas and brackets in strings count too, because telling strings apart takes a hundred times as long. So choose
+    `most` with room for the prose in the data.
     """
     if 1 + sum(map(data.count, (b",", b"[", b"{"))) > most:
         raise ValueError(f"more than {most} values")

@@ -213,7 +213,7 @@ def held_until(decided_at: float, signed_at: str | None, window_s: float) -> flo
     epoch. Until then it can be cancelled.
 
     The window begins at the signed time, or at the ledger's `decided_at` if decisions are unsigned. Raises ValueError if
-    `signed_at` has another spelling than `moment` writes.
+    `signed_at` is not in the spelling that `moment` writes.
     """
     return (decided_at if signed_at is None else parse_moment(signed_at)) + window_s
 

@@ -1,6 +1,6 @@
 """Reader of TOML documents with a closed schema: connector manifests, the frontmatter of actions, the settings.
 
-All three use one reader, so that they refuse alike: unknown keys, missing keys, wrong types, hidden
+All three use one reader, so that all refuse the same faults: unknown keys, missing keys, wrong types, hidden
 characters. The schema is data (`Field`), which the reference pages are made from (described.py). Pure; the text
 is untrusted, so its size and nesting are bounded before it is parsed.
 
@@ -84,8 +84,8 @@ class Kind(enum.Enum):
 class Field(msgspec.Struct, frozen=True):
     """A key of a table: its type, whether it is required, and for tables the keys inside.
 
-    All of it is checked here, except that `pattern` and the `bounds` of a string only repeat, as far as they can, the checks of
-    the value's own parser, for editors, which do not have that parser.
+    The reader checks all of this, except `pattern` and the `bounds` of a string. These two are for editors: as far as possible,
+    they repeat the checks of the value's own parser, which editors do not have.
     """
 
     kind: Kind
@@ -507,7 +507,9 @@ def _element_offsets(statement: list[_Token]) -> Iterator[int]:
 
 
 def _left_side(statement: list[_Token]) -> tuple[str, tuple[str, ...]]:
-    """Return the kind of a TOML statement and its dotted name: `array` for [[NAME]], `table` for [NAME], `key`, or empty."""
+    """Return the kind and the dotted name of a TOML statement. The kind is `array` for [[NAME]], `table` for [NAME], `key` for
+    NAME = VALUE, and empty for any other statement, which has no name.
+    """
     words = [token.text for token in statement if not token.text.startswith("#")]
     if words[:2] == ["[", "["]:
         return "array", _names(words[2:], "]")

@@ -37,7 +37,7 @@ class Effect(enum.StrEnum):
     """The effect of one step on the world, as declared by its author, from light to heavy.
 
     The effect decides how prominently a person is asked. The order counts: the card of an action shows the verb of its heaviest
-    step first, and takes its stakes (cards/weight.py).
+    step first, and has the stakes of that step (cards/weight.py).
     """
 
     READ = "read"

@@ -32,7 +32,7 @@ MAX_MESSAGE: Final = 4000
 
 
 class Boundary(enum.StrEnum):
-    """The boundary that refused a request, or where the failure occurred."""
+    """The source of the limit that a request crossed, or the place where the failure occurred."""
 
     SANDBOX = "sandbox"
     CONNECTOR_MANIFEST = "connector_manifest"

@@ -1,4 +1,7 @@
-"""A caller's request: one action, its arguments, and the caller. The first value of an invocation; a plan is made from it."""
+"""A caller's request: one action, its arguments, and the caller.
+
+Every invocation begins as this value, from which a plan is made.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +27,8 @@ class Invocation(msgspec.Struct, frozen=True, kw_only=True):
 
     `args` are JSON values not yet checked against the action's inputs. `binding` names the credential to use if several could
     serve (`KIND/SERVICE/IDENTITY` or its IDENTITY alone). `session` is the caller's session, `local` without a token. `again`
-    is an earlier run of the same request whose outcome is unknown, and which the caller knowingly repeats. `party` is the party
-    whose share the request counts against, if that is not the session's own (shares.py). `selection` has the actions that the
+    is an earlier run of the same request whose outcome is unknown, and which the caller knowingly repeats. `party` is set
+    if the request counts against the share of a party other than the session (shares.py). `selection` has the actions that the
     caller can use; other actions do not exist for this caller.
     """
 

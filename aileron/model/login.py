@@ -197,7 +197,7 @@ class LoginDetails(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 class BoundLogin(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """The user and details of a login, from its binding. A plan is made with them, and its run must use the same. No secret.
 
-    All details are included, so that a person also approves any detail that is added to them later.
+    All details are included, so that a person also approves any kind of detail that a later version adds to them.
     """
 
     username: str

@@ -62,7 +62,9 @@ SEMVER: Final = (
     r"(?:-(?:0|[1-9][0-9]*|[0-9]*[a-zA-Z-][0-9a-zA-Z-]*)(?:\.(?:0|[1-9][0-9]*|[0-9]*[a-zA-Z-][0-9a-zA-Z-]*))*)?"
     r"(?:\+[0-9a-zA-Z-]+(?:\.[0-9a-zA-Z-]+)*)?"
 )
-"""Grammar of versions. It is compiled when the first version is checked, because that takes 1 ms and few commands need it."""
+"""Grammar of versions. It is compiled when the first version is checked, because compiling takes 1 ms and few
+commands need it.
+"""
 MAX_VERSION: Final = 128
 """Maximum number of characters of a version. SemVer has no limit, and published versions have under 40.
 

@@ -1,7 +1,7 @@
-"""Verification of passkeys: of what a WebAuthn authenticator signs in place of the approver's key.
+"""Verification of the signatures that a WebAuthn authenticator makes with a passkey, in place of the approver's key.
 
 Pure. Used by the daemon, twice for every decision, and by a program that only verifies a ledger. Trusts only the enrolled
-key, because a browser, or a program in its place, supplies all three parts.
+key, because a browser, or a program in its place, supplies all three parts of a signature.
 
 Like an approver's signature, a passkey's signature is one text. It has three parts in base64url (RFC 4648, section 5, no
 padding), separated by dots: the signature, the authenticator data and the client data.
@@ -77,7 +77,9 @@ MAX_CREDENTIAL_ID_BYTES: Final = 1023
 """Maximum size of a credential id in bytes (Web Authentication, section 4, Credential ID)."""
 _PREFIX: Final = "webauthn:"
 _NAMED_AT: Final = 53
-"""Bytes of authenticator data before the credential id's length: relying party, flags, count, model (WebAuthn, section 6.1)."""
+"""Number of bytes of authenticator data before the credential id's length: relying party, flags, count, model (WebAuthn,
+section 6.1).
+"""
 _RSA_BYTES: Final = range(256, 513)
 """Allowed sizes of an RSA modulus in bytes: 2048 to 4096 bits."""
 _RSA_EXPONENT: Final = b"\x01\x00\x01"
@@ -205,7 +207,7 @@ def is_passkey(key_id: str) -> bool:
 
 
 def base64url(raw: bytes) -> str:
-    """Return the bytes as base64url: RFC 4648, section 5, without padding, as WebAuthn uses."""
+    """Return the bytes as base64url: RFC 4648, section 5, without padding, as WebAuthn uses it."""
     return base64.urlsafe_b64encode(raw).decode().rstrip("=")
 
 

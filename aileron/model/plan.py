@@ -1,4 +1,4 @@
-"""The plan, which states exactly and with a digest everything that an invocation would do, and the approved plan.
+"""The plan, an exact statement of everything that an invocation would do, with its digest; and the approved plan.
 
 A `Plan` is made by `actions/resolve.py` and holds everything a run needs: after that, nothing is looked up again, so what a
 person is shown, what is recorded and what runs are the same value. `ApprovedPlan` has no public constructor: only

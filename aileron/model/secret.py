@@ -1,6 +1,6 @@
 """Secret bytes, wrapped so that they are never shown by accident.
 
-A `Secret` prints as `<secret>` and refuses to be formatted, pickled, hashed into a key or put in JSON, so that a stray
+A `Secret` prints as `<secret>` and refuses to be formatted, pickled, used as a dict key or put in JSON, so that a stray
 f-string, log call or traceback does not show it. Only `reveal()` returns the bytes, and one grep finds every caller.
 
 Used in the daemon and in the commands that read a secret from standard input. Not here: storing secrets

@@ -11,7 +11,8 @@ Rules
   `.` and no `..`.
 - Every part has only plain characters, so that none can be a program's option, a second header, or another path or query of a
   URL.
-- A reference to a file of environment variables is refused by name, because every program of the same user can read the file.
+- The forms `env-file`, `env`, `file` and `.env` are refused with an error of their own, because every program of the same user
+  can read a file of environment variables.
 
 Source: pass(1); HashiCorp, "KV secrets engine - version 2 (API)"; 1Password, "Secret reference syntax". Not here: fetching the
 secret (aileron/secret_stores).
@@ -105,7 +106,9 @@ class SecretReference(msgspec.Struct, frozen=True):
 
 
 class Elsewhere(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The place of a secret outside the vault, and the means to fetch it: a program's absolute path, a stored token's name."""
+    """The place of a secret outside the vault, and the means to fetch it: the absolute path of a program, the name of a
+    stored token, or both.
+    """
 
     reference: str
     program: str | None = None

@@ -6,7 +6,7 @@ questions.
 
     places ─┬─ an eighth: the person's own, which no agent can hold
             └─ the rest ─┬─ an eighth: for parties that hold nothing, one place each
-                         └─ the rest: a party may hold twice as many as are free after it
+                         └─ the rest: a party may hold at most twice as many as then remain free
 
 Rules
 - The share is recomputed for each place (the dynamic threshold of shared buffers): one party alone gets half of all places, and

@@ -2,8 +2,8 @@
 for authors (importing/).
 
 The person signs in on the provider's own page, in a browser on this machine, or with a code that they type into a browser
-elsewhere. The tokens are stored in the vault and nowhere else. Tokens without a person, and the token of an author's sign-in, are
-in memory only. Requests to a provider are sent through egress. No connector gets a response.
+elsewhere. The tokens are stored in the vault and nowhere else. Tokens that are obtained without a person, and the token of
+an author's sign-in, are in memory only. Requests to a provider are sent through egress. No connector gets a response.
 
 request.py the page that a browser is sent to · redirect.py checks the answer · callback.py the listener · pages.py the pages
 that the person sees · answers.py reads a provider's responses · registration.py registers a client · endpoint.py requests to

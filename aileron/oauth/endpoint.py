@@ -55,7 +55,7 @@ waits for the sign-in or renewal.
 MAX_ANSWER_BYTES: Final = 64 << 10
 """Maximum size of a provider's response in bytes: 64 KiB, for two tokens of 8 KiB and an ID token of 32 KiB."""
 _SETTINGS: Final = frozenset({Reason.PLAIN_HTTP.value, Reason.ADDRESS_NOT_PUBLIC.value})
-"""Reasons for which egress denies a request and which the user can fix with a setting."""
+"""Egress's reasons for denying a request, limited to those that the user can fix with a setting."""
 _FORM: Final = "application/x-www-form-urlencoded"
 _JSON: Final = "application/json"
 _CLOSED: Final = frozenset({401, 403})

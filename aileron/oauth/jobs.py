@@ -80,7 +80,7 @@ class JobTiming(msgspec.Struct, frozen=True):
     longest_pause_s: float = 300.0
     """Longest pause after a failure: once the provider has recovered, no caller waits longer than this."""
     write_again_s: float = 10.0
-    """Pause before another attempt to write tokens into the vault that could not be written."""
+    """Pause before another attempt to write tokens that could not be written into the vault."""
     last_s: float = 5.0
     """Time that jobs in progress get to end when the daemon stops, so that a response that is already on its way
     arrives.
@@ -147,7 +147,9 @@ class Jobs:
 
     @contextlib.asynccontextmanager
     async def served(self) -> AsyncIterator[None]:
-        """Return a context manager that runs jobs while its block runs. It is left only when all jobs have ended."""
+        """Return a context manager that runs jobs while its block runs. The block is left only when all jobs have
+        ended.
+        """
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
             try:

@@ -63,7 +63,7 @@ _CLOCK_OFF_S: Final = 60.0
 cause of a refusal. A smaller difference is no reason to refuse an assertion that is valid for five minutes.
 """
 _FOR_THE_CLOCK: Final = frozenset({"invalid_client", "invalid_grant", "invalid_request", "unknown_error"})
-"""Error codes with which servers refuse an assertion that is not valid yet or no longer valid, as a wrong clock can
+"""Error codes with which servers refuse an assertion that is not valid yet or no longer valid. A wrong clock can be the
 cause.
 """
 _KEY: Final = os.urandom(32)

@@ -249,8 +249,8 @@ class ProviderError(Exception):
         self.was_sent: Final = was_sent
         """True if the provider may have received the request."""
         self.server_time: float | None = None
-        """Time of the server's clock in its response (s since the epoch), or None if the response had no time, or none
-        arrived.
+        """Time of the server's clock in its response (s since the epoch), or None if the response had no time, or
+        if no response arrived.
         """
         self.named: str | None = None
         """The provider's error code, if it is not a listed code and `sentence` mentions it. No other part of the

@@ -151,7 +151,7 @@ class Renewals:
                 await self._write_held()
 
     async def ready(self, name: BindingName, deadline: float) -> None:
-        """Wait until the binding's access token is valid for a while, renewing it if necessary, as far as can be known.
+        """Make sure, as far as can be known, that the binding's access token is valid for a while. Renew it if necessary.
         `deadline` is in the time of `anyio.current_time()`.
 
         Raises AileronError if the token has expired and there is no other token: binding_failed if a person must sign in

@@ -250,8 +250,8 @@ class SignIn:
             self._endpoints.check_allowed(self._provider.registration_url)
 
     async def _client(self, redirect_uri: str | None) -> Client:
-        """Return the client as which the person's sign-in is requested: the publisher's application, or a client that
-        is registered now.
+        """Return the client that requests the person's sign-in: the publisher's application, or a client that is
+        registered now.
         """
         provider = self._provider
         if provider.client_id is not None:

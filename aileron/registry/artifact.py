@@ -115,7 +115,8 @@ class CheckAction(Protocol):
 def connector_of(archive: bytes, trust: Trust, *, wanted: ArtifactRequest | None = None, file: str = "") -> Artifact:
     """Return the connector in `archive`; without `wanted`, any name and version are accepted. `file` is for messages.
 
-    Raises AileronError: invalid_request if the archive is no connector or not the requested one; signature_failure.
+    Raises AileronError: invalid_request if the archive is no connector or not the requested one; signature_failure if the
+    archive's signature is not trusted, or if a required signature is missing.
     """
     members = unpack(archive)
     connector, manifest_bytes, signature = members[CONNECTOR], members[MANIFEST], members.get(SIGNATURE)

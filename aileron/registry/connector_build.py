@@ -83,8 +83,8 @@ def build(
 ) -> Built:
     """Build the sources in `directory`; `hosts` replace `hosts = ["bound-at-build"]` in the built manifest.
 
-    Each of `logins` replaces the `PROTOCOL://bound-at-build` of its protocol, and its host must be one of `hosts`. For a source
-    with one login and one host, the host is enough.
+    Each of `logins` replaces the `PROTOCOL://bound-at-build` of its protocol, and its host must be one of `hosts`. `logins`
+    can be empty if the source has one login placeholder and there is one host: the login then gets that host.
 
     `region` replaces `region = "bound-at-build"`: requests are signed for this region.
 
@@ -252,8 +252,8 @@ def _with_logins(data: bytes, path: Path, logins: Sequence[LoginTarget]) -> byte
 def _with_operations(data: bytes, path: Path, sources: dict[str, bytes]) -> bytes:
     """Return the manifest, completed with the operations that the source code declares.
 
-    It is returned as it is if it lists operations itself, or if those of the source code cannot be determined. In either case,
-    a login that the source code states for an operation must also be the manifest's.
+    The manifest is returned unchanged if it lists operations itself, or if the operations of the source code cannot be
+    determined. Even then, any login that the source code states for an operation must also be in the manifest.
     """
     if CONNECTOR in sources:
         return data

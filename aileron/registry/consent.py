@@ -35,8 +35,8 @@ __all__ = ["Together", "capability_changes", "connector_consent", "signature_wor
 
 
 class Together(msgspec.Struct, frozen=True, kw_only=True):
-    """The context of a connector's question: the action it is for, and the `group` of questions that are approved all
-    together or not.
+    """The context of a connector's question: the action that the connector is for, and the `group` of questions that are
+    approved together or not at all.
     """
 
     group: str
@@ -199,7 +199,7 @@ _ROLE_WORDS: Final = {"read_only": "only reads", "previewed": "changes what a pe
 
 
 def _roles(before: ConnectorManifest, after: ConnectorManifest) -> Iterator[Change]:
-    """Yield a change for each operation whose `login` became more or less permissive, in the order of `_ROLES`."""
+    """Yield a change for each operation whose `login` became more or less permissive, as ranked by `_ROLES`."""
     for operation in before.operations or ():
         was, would_be = operation.login, after.operation(operation.name).login
         if was != would_be:

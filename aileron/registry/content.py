@@ -11,10 +11,10 @@ once, hashed, and passed on in a sealed memory file, which nobody can change.
 Rules
 - A pin is sha256 over the connector's bytes followed by the manifest's. The same pin with the bytes split at another place is
   not the same connector: hash_mismatch.
-- An entry appears by one rename of a complete, flushed directory. After a crash it is there, complete, or not there. Two
+- An entry appears by one rename of a complete, flushed directory. After a crash, the entry is complete or absent. Two
   installs of the same bytes at once both succeed. An entry whose bytes have changed is replaced by the next install.
 - Verified manifests and the bytes of small programs are cached while their files are untouched. Touched files are read and
-  hashed again, so a changed one is refused. Each jail gets a memory file of its own, because two jails could signal to each
+  hashed again, so a changed file is refused. Each jail gets a memory file of its own, because two jails could signal to each
   other through the locks and times of a shared one.
 
 Source: memfd_create(2), fcntl(2) F_ADD_SEALS, rename(2). Not here: archives (tarball.py), whether a person

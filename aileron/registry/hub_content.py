@@ -6,7 +6,7 @@ as if they were new. Runs no code of an archive and writes nothing.
 Rules
 - A problem is noted with its file and does not stop the check, so that the operator sees all problems at once.
 - An archive is published only under the name and version that it states. A signature must be by its repository's key; for
-  published archives, also by a former key of the repository.
+  an archive that is already published, a former key of the repository is accepted too.
 - A published archive stays: another one for its name and version is refused. A key is replaced only if the new key comes with
   the former one.
 - No path is both a file and a folder, and no two paths differ only in the case of their letters.

@@ -72,7 +72,7 @@ MAX_NAME: Final = 200
 """Maximum number of characters in a name, and so in a path; file systems and web servers accept slightly longer ones."""
 MAX_VERSION: Final = 100
 MAX_TEXT: Final = 300
-"""Maximum number of characters in a text for people: two lines and a half."""
+"""Maximum number of characters in a text for people: two and a half lines."""
 MAX_INTENTS: Final = 64
 MAX_LISTED: Final = 32
 """Maximum number of hosts per connector, the same as in its manifest; also the maximum number of connectors per action."""

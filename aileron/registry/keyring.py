@@ -1,7 +1,7 @@
 """The keyring: the publishers' keys that a person trusts, and the check of signatures with these keys.
 
-`keyring.json` in the home lists the keys by repository or owner. If there is an approver, only keys that the approver consented
-to count (`agreed`), since an agent with a shell can edit the file.
+`keyring.json` in the home lists the keys by repository or owner. If there is an approver, a key counts only if the
+approver consented to it (`agreed`), since an agent with a shell can edit the file.
 
 Rules
 - A signature counts if it verifies with any key that is trusted for the artifact's repository or its owner.
@@ -71,9 +71,10 @@ class Authority(msgspec.Struct, frozen=True, order=True):
 
 
 class Signed(msgspec.Struct, frozen=True, kw_only=True):
-    """The facts about an artifact's signature.
+    """The result of the check of an artifact's signature.
 
-    `by` is the key's fingerprint, or `Sigstore` and the workflow; `trusted_for` is the authority for which the signer is trusted.
+    `by` is the key's fingerprint, or `Sigstore` and the workflow. `trusted_for` is the owner or repository whose artifacts the
+    signer is trusted to sign, such as `github://owner`.
     """
 
     status: Literal["verified", "unsigned"]
@@ -114,7 +115,8 @@ class Keyring(msgspec.Struct, frozen=True):
         return self.replacing(authority, (*kept, key))
 
     def without(self, authority: Authority, fingerprint: str | None = None) -> Keyring:
-        """Return the keyring without one key of `authority`, or without all.
+        """Return the keyring without the key of `authority` with this `fingerprint`, or without all of its keys if
+        `fingerprint` is None.
 
         Raises AileronError(not_found) if there is no such key.
         """
@@ -230,7 +232,9 @@ class KeyringFile:
         self._path = path
 
     def read(self) -> Keyring:
-        """Read the keyring; an absent file is an empty keyring. Raises AileronError if the file is unreadable or no keyring."""
+        """Read the keyring; an absent file is an empty keyring. Raises AileronError if the file cannot be read or is
+        not a keyring.
+        """
         try:
             with files.open_directory(self._path.parent, files.OTHERS_MAY_WRITE) as directory:
                 data = files.read(directory, self._path, _MAX_FILE_BYTES, files.OTHERS_MAY_WRITE)

@@ -98,7 +98,9 @@ WASI_NAMES: Final[dict[str, HostFunction | None]] = {
     "wasi:clocks/monotonic-clock": None,
     "wasi:random/random": None,
 }
-"""Names of WASI interfaces that a manifest can import, as some do, each with the host function that it stands for."""
+"""Names of WASI interfaces that a manifest can import, each with the host function that it stands for. Some manifests
+use them.
+"""
 
 _MEMORY_MB: Final = range(1, 1024 + 1)
 _TIMEOUT_S: Final = range(1, 300 + 1)

@@ -7,7 +7,7 @@ Rules
   header, a path or a body.
 - A key is sent in one place: a header field, or one of `_PLACES`.
 - A login names one of the hosts and one protocol. An ssh login is the only login of its manifest, since a binding pins the host
-  key of one server, and lists its commands.
+  key of one server. An ssh login lists its commands.
 - `logins = ["imap://bound-at-build"]`, `region = "bound-at-build"` and `client_id = "bound-at-release"` occur in source
   manifests; an installed manifest has real values.
 

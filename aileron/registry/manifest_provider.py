@@ -214,8 +214,8 @@ def _issuer_in_answer(table: Table) -> bool:
 
 
 def _client(table: Table, key: str, allow_unbound: bool) -> str:
-    """Return the publisher's `client_id` or `client_secret`, as `key` says. An error message quotes its value only if
-    that is the placeholder.
+    """Return the publisher's `client_id` or `client_secret`, as `key` says. An error message quotes the value only if
+    it is the placeholder.
     """
     value = table.string(key)
     if _PLACEHOLDER.fullmatch(value):

@@ -108,7 +108,8 @@ def _said_in(path: str, data: bytes) -> list[tuple[str, OperationLogin]]:
 def _may_say_a_login(node: ast.AST, names: Names) -> bool:
     """Return whether `node` is a call that may state an operation's login.
 
-    It may if the SDK's `op` is the function or an argument and there is `login=` or `**`, or if `login=` has a literal login.
+    It may in two cases: the SDK's `op` is the called function or a positional argument, and the call has `login=` or `**`; or
+    the call has `login=` with a literal login, whatever the function.
     """
     if not isinstance(node, ast.Call):
         return False

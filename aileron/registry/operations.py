@@ -202,7 +202,7 @@ def _module_names(path: str) -> tuple[str, ...]:
 
 
 def _loose(operation: Operation) -> Operation:
-    """Return an operation that was declared twice without its parameters, so that it accepts any arguments."""
+    """Return the operation, which was declared twice, without its parameters, so that it accepts any arguments."""
     return Operation(name=operation.name, rest=True, login=operation.login)
 
 

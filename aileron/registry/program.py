@@ -4,9 +4,9 @@ The pin is a hash over program and manifest joined. So a program must end exactl
 directory, an ELF file after the last part that its headers specify. Then the joined bytes can be divided in one way at most,
 and no byte of the manifest can be passed off as part of the program.
 
-A zip's entries are counted in its directory, not taken from the number that the zip states, before `zipfile` lists them: an
-entry of 46 bytes takes some 600 in memory. A Zip64 directory is refused, since it has a second count and readers differ in
-which they use.
+Before `zipfile` lists a zip's entries, they are counted in its directory, because an entry of 46 bytes takes some 600 in
+memory. The number of entries that the zip states is not trusted. A Zip64 directory is refused, since it has a second count and
+readers differ in which they use.
 
 Pure. Source: elf(5); PKWARE APPNOTE 6.3 sections 4.3.12 (central directory), 4.3.15 (Zip64 locator) and 4.3.16 (end of central
 directory record). Not here: whether this machine can run it (aileron_sandbox.elf).

@@ -8,8 +8,8 @@ Rules
 - Code that runs while the file is imported counts for every operation, since it may store functions where any code finds them
   (in a table of handlers, a registering decorator, a base class).
 - Any other function or plain class counts as reached if its name occurs, even in a string, such as a type hint.
-- Known are the SDK's names, and the modules of the standard library that call only functions passed to them. Anything else
-  counts as a request: the SDK used as a value, `getattr` and its like, unknown modules.
+- Only the SDK's names, and the modules of the standard library that call only functions passed to them, are known. Anything
+  else counts as a request: the SDK used as a value, `getattr` and its like, unknown modules.
 - An operation needs no credential only if each request is called by its own name, with arguments that can be counted.
 
 Not here: whether a function is an operation (operations.py).
@@ -151,7 +151,8 @@ class Reachability:
         return found.network, found.network and found.credential
 
     def _followed(self, pieces: list[ast.AST], known: _Found, before: Set[ast.AST]) -> tuple[_Found, Set[ast.AST]]:
-        """Return the effects of the nodes `pieces` and of all code that they can reach, and the set of nodes examined for it.
+        """Return the effects of the nodes `pieces` and of all code that they can reach, and the set of the nodes that
+        this call examined.
 
         `known` are the effects of the nodes in `before`, which are not examined again; the returned effects include them.
         """

@@ -29,7 +29,7 @@ MAX_KEY_FILE_BYTES: Final = 16 << 10
 """16 KiB: maximum size of a key file. A PEM key has 120 bytes; the rest is room for notes."""
 FINGERPRINT: Final = re.compile(r"sha256:[A-Za-z0-9+/]{22}")
 _SHOWN: Final = 22
-"""Number of base64 characters of a fingerprint: 132 bits, too many to find a second key with the same ones."""
+"""Number of base64 characters of a fingerprint: 132 bits, too many to find a second key with the same characters."""
 _PEM: Final = re.compile(r"-----BEGIN ([A-Z ]{1,40})-----")
 
 

@@ -1,8 +1,8 @@
 """Selection of the files in a connector's source directory that become its program; each omitted file has a reason.
 
-Reads the directory and runs nothing of it. Included of a package, laid out as by `pip install --target`: its modules, its data
-files, and the metadata that `importlib.metadata` reads. Omitted are files that cannot work from a zip in the jail, and files
-outside packages. Omitted files are listed by name, because the error for a missing module does not say why it is missing.
+Reads the directory and runs nothing of it. A package, laid out as by `pip install --target`, is included with its modules, its
+data files, and the metadata that `importlib.metadata` reads. Files that cannot work from a zip in the jail, and files outside
+packages, are omitted. Omitted files are listed by name, because the error for a missing module does not say why it is missing.
 
 Rules
 - Only a package (a folder with `__init__.py`, and what is below one) has data files. Other files beside the connector, such as

@@ -95,7 +95,7 @@ class Bindings(Protocol):
     def check_unchanged(self, use: CredentialUse, since: float) -> None:
         """Raise AileronError if the binding that `use` names has changed since `since` (s since the epoch).
 
-        Raises AileronError (binding_required, binding_failed).
+        The error is binding_required or binding_failed.
         """
         ...
 
@@ -276,10 +276,10 @@ class Runnable:
                 raise AileronError.of(self.with_setting(failure)) from None
 
     def with_setting(self, failure: Failure) -> Failure:
-        """Return the failure. If config.toml has an exception that would avoid it but is not in force, the failure's
-        message says why.
+        """Return the failure, with another message if config.toml has an exception that would avoid the failure but is
+        not in force.
 
-        The message is replaced by the reason why the exception is not in force.
+        The new message is the reason why the exception is not in force.
         """
         if failure.details.get("reason") not in _MENDED_BY_SETTINGS:
             return failure

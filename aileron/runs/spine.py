@@ -75,7 +75,7 @@ class Spine:
         return [row.approval for row in rows if row.approval is not None]
 
     async def party(self, approval_id: str) -> str:
-        """Return the party (a session or a person) whose share the run of this approval counts against. Raises
-        AileronError(not_found).
+        """Return the party (a session or a person) to which the run of this approval belongs: the run counts against
+        that party's share. Raises AileronError(not_found).
         """
         return await self._parts.audit.party(approval_id)

@@ -36,7 +36,7 @@ __all__ = ["MAX_OUTPUT_BYTES", "SYSTEM_DIRECTORIES", "Ended", "Programs", "chose
 
 SYSTEM_DIRECTORIES: Final = ("/usr/local/bin", "/usr/bin", "/bin", "/run/current-system/sw/bin")
 MAX_OUTPUT_BYTES: Final = 64 << 10
-"""64 KiB: maximum size of a program's output, which is the longest secret that a vault accepts."""
+"""64 KiB: maximum size of a program's output, equal to that of the longest secret that a vault accepts."""
 _MAX_SAID_BYTES: Final = 4096
 _PIECE_BYTES: Final = 16 << 10
 _KILLED_S: Final = 2.0
@@ -107,7 +107,7 @@ class Programs:
 
     def _start(self, command: tuple[str, ...], environment: Mapping[str, str], reference: str) -> _Running:
         """Start the pinned program if it still exists and still belongs to the system. Raises AileronError(binding_failed)
-        if it does not, or OSError.
+        if it does not, and OSError if the start fails.
 
         Waits for the disk. The start cannot be cancelled halfway, because the started process would then never be ended.
         """
@@ -258,7 +258,7 @@ async def _pieces(pipe: int) -> AsyncIterator[bytes]:
 def _drain(pipe: int, into: bytearray, most: int) -> None:
     """Read the bytes that are now in a pipe and append them to `into`, until it has `most` bytes.
 
-    After the program has ended, these bytes are all the rest of its output.
+    After the program has ended, these bytes are everything that was left of its output.
     """
     with contextlib.suppress(BlockingIOError):
         while len(into) < most and (piece := os.read(pipe, _PIECE_BYTES)):

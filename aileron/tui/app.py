@@ -90,8 +90,8 @@ class Console(TogetherConsole):
         """Handle the loss of the terminal. Close the approver's key first. Do not restore terminal settings, because
         reads would block for ever.
 
-        The console is killed by the signal itself, so that its parent process restores the terminal, if that still
-        exists (approver_key/isolation.py).
+        The console is killed by the signal itself, so that its parent process restores the terminal, if the terminal
+        still exists (approver_key/isolation.py).
         """
         self.key_session.close()
         signal.signal(signal.SIGHUP, signal.SIG_DFL)

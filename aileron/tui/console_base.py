@@ -207,7 +207,7 @@ class ConsoleBase(App[None]):
         return self.waiting[self.selected] if self.selected is not None and self.selected in self.waiting else None
 
     def _why_closed(self) -> str | None:
-        """Return why the question on the screen can no longer be decided, or None if it can or no question is shown."""
+        """Return why the question on the screen can no longer be decided; None if it can be, or if none is shown."""
         if self._review is None:
             return None
         entry = self._entry()

@@ -455,7 +455,7 @@ def _session_line(session: Session) -> str:
 
 
 def _most(width: int) -> int:
-    """Return how many characters of a text at most are needed to fill `width` cells."""
+    """Return the maximum number of characters of a text that are needed to fill `width` cells."""
     return (max(width, 0) + 1) * _PER_CELL
 
 
@@ -507,8 +507,8 @@ def cells_of(character: str) -> int:
 def _shares(groups: list[list[Text]], least: list[int], most: int | None) -> list[int]:
     """Divide `most` rows among groups of rows, and return the number of rows of each. None for `most` means no limit.
 
-    The longest groups are shortened first, each down to its number in `least`; the first group, the alarms, last, since half of
-    a contradiction tells nothing. If `most` is less than the sum of `least`, the last groups get no rows.
+    The longest groups are shortened first, each down to its number in `least`. The first group, the alarms, is shortened
+    last, since half of a contradiction tells nothing. If `most` is less than the sum of `least`, the last groups get no rows.
     """
     shares = [len(group) for group in groups]
     if most is None:

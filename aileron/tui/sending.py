@@ -3,8 +3,8 @@
 No widgets. A failure becomes a message for the person, because the console continues whatever happens.
 
 Rules
-- The signature is over the digest that the caller passes, which is that of what was on the screen. Nothing is fetched
-  in between.
+- The signature is over the digest that the caller passes: the digest of what was on the screen. Nothing is fetched in
+  between.
 - Nothing is sent twice.
 
 Not here: when a key press may decide (guard.py), the second step (screens.py), the approver's key (key_session.py).

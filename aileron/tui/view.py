@@ -136,7 +136,7 @@ class View(Container):
         left_s: float | None,
         record: Record | None = None,
     ) -> None:
-        """Show the card of a question; `digest` is that of its plan or subject.
+        """Show the card of a question; `digest` is the digest of the question's plan or subject.
 
         `closed` says why the question can no longer be decided; `left_s` is the time until it expires, in seconds; `record` is
         the record of its run.

@@ -1,7 +1,7 @@
 """The questions that wait for a person, in an order that does not change while the person looks.
 
 Pure. The first questions stand in the order in which they expire, and new ones are added at the end. A question that was
-decided, has expired or was withdrawn keeps its place, marked, until newer such entries displace it; the question under the
+decided, has expired or was withdrawn keeps its place, marked, until newer settled entries displace it; the question under the
 cursor is never displaced. So a key or a pointer never acts on an entry that was not in that place when the person last looked.
 
 Not here: what a question says (cards/), when it may be decided (guard.py).
@@ -55,8 +55,8 @@ class PendingEntry:
 
     @property
     def alike(self) -> str:
-        """Key of the group of alike open questions that this question belongs to; empty if it is closed or alike no
-        other.
+        """Key of the group of alike open questions that this question belongs to; empty if it is closed or no other
+        question is alike.
         """
         return self.listed.alike if self.is_open else ""
 

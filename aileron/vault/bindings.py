@@ -8,7 +8,8 @@ anybody wrote, so each value is checked completely, and in the same way as when 
 Rules
 - A binding serves exactly one connector, by its full name, and one kind of credential. There is no best match and no wildcard.
 - The reach of a binding is stored as it was approved: sorted and without duplicates, so that the same reach has one spelling.
-- A user name follows the rules of its kind (model/username.py). A sign-in that logs in has one from the provider or the user.
+- A user name follows the rules of its kind (model/username.py). For a sign-in that is used in logins, it comes from the
+  provider or the user.
 - A login has only the details that its protocols ask for, and an ssh server must have a known key.
 - No field holds a character that a reader cannot see.
 

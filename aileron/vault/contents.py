@@ -152,7 +152,7 @@ class BindingEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
         )
 
     def binding(self) -> Binding:
-        """Return the binding of this entry. Raises ValueError if the entry's name is not that of a binding."""
+        """Return the binding of this entry. Raises ValueError if the entry's name is not a valid binding name."""
         name = BindingName.parse(self.name)
         return Binding(
             name=name,

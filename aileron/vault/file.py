@@ -90,8 +90,8 @@ class LockedFile:
         """Give the vault's file a second name that contains the time `at`. The file remains under that name when it is
         replaced. Return the path of the second name, or None if there is no file.
 
-        Raises AileronError for a directory, if the file system has no hard links, or (busy) if all names of this second
-        are taken.
+        Raises AileronError if there is a directory in place of the file, if the file system has no hard links, or (busy)
+        if all names of this second are taken.
         """
         stamp = time.strftime("%Y%m%dT%H%M%SZ", at)
         for number in range(_MOST_ASIDE):

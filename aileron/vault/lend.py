@@ -54,10 +54,10 @@ class VaultLender:
     def lend(self, use: CredentialUse) -> Iterator[Loan]:
         """Yield a loan of the credential that a plan specifies (`use`); it ends with the block.
 
-        Raises AileronError (vault_locked) if the vault is locked, or if the secret's value is stored outside the vault
-        and was not fetched since the vault was opened, (binding_required) if the binding was revoked since, or
-        (binding_failed) if the binding's kind differs from the kind that the connector declares, or if the binding now
-        has another connector or another login (unchanged.py).
+        Raises AileronError: vault_locked if the vault is locked, or if the secret's value is stored outside the vault
+        and was not fetched since the vault was opened; binding_required if the binding was revoked after the plan was
+        made; binding_failed if the binding's kind differs from the kind that the connector declares, or if the
+        binding now has another connector or another login (unchanged.py).
 
         For a sign-in the access token is lent, whatever its age, because the token is renewed before the loan (oauth/).
 

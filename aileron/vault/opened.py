@@ -250,8 +250,8 @@ class Opened:
     def bound_with(self, own: Iterable[Binding]) -> tuple[Bound, ...]:
         """Return the vault's bindings and those in `own`, each with the entry of its secret.
 
-        Included are bindings in `own` whose secret is stored, and one for each token with which a secret is fetched. The entry
-        of a fetched secret contains its value.
+        The result includes bindings in `own` only if their secret is stored, and a binding for each token with which a secret
+        is fetched. The entry of a fetched secret contains its value.
         """
         stored = (binding for binding in (*own, *self._tokens) if binding.secret in self._secrets)
         return tuple(Bound(binding, self._with_fetched(binding.secret)) for binding in (*self.bindings, *stored))
@@ -375,10 +375,10 @@ class Opened:
         return self._changed(secrets=self._with_value(name, value, now_ms, elsewhere))
 
     def gives_token_anew(self, name: str, elsewhere: Elsewhere) -> bool:
-        """Return whether fetching `name` from `elsewhere` gives the token to a program or server that does not get the
-        token for any stored secret.
+        """Return whether fetching `name` from `elsewhere` would give the token to a new receiver: a program or server that
+        does not yet get this token for any stored secret.
 
-        Raises AileronError as for `with_reference`, as far as no value is needed for that.
+        Makes only those checks of `with_reference` that need no value, and raises AileronError as it does.
         """
         self._check_reference(name, elsewhere)
         known = (entry.elsewhere for entry in self._elsewhere.values() if entry.elsewhere is not None)
@@ -450,8 +450,7 @@ class Opened:
         return self._changed(secrets=(entry for entry in self.contents.secrets if entry.name != name))
 
     def with_sign_in(self, binding: Binding, tokens: Secret, now_ms: int, *, replace: bool) -> Opened:
-        """Return the vault's next generation, with this binding, and with the tokens that a provider issued as its
-        secret.
+        """Return the vault's next generation, with this binding, whose secret is the tokens that a provider issued.
 
         The secret's name must be new, or the name of this binding's earlier tokens. Raises AileronError as for `with_binding`,
         and (invalid_request) if the secret has another use.
@@ -498,7 +497,7 @@ class Opened:
 
     def _check_fits(self, binding: Binding, now_s: float) -> None:
         """Raise ValueError, as `check_fits` does, unless the binding can use its secret. A secret whose value is stored
-        outside the vault is not checked before the value was fetched.
+        outside the vault is not checked until the value has been fetched.
         """
         entry = self._with_fetched(binding.secret)
         if entry.elsewhere is None:

@@ -67,8 +67,8 @@ def read(text: str) -> Secret | None:
 
 
 def _check(number: int, group: list[int]) -> int:
-    """Return the value of the check symbol of a group of symbols in a recovery code. With it, the weighted sum of the
-    group and of its number is a multiple of 31.
+    """Return the value of the check symbol for a group of symbols in a recovery code. The group's number, the weighted
+    sum of its symbols and this value add up to a multiple of 31.
     """
     return (number + sum(weight * value for weight, value in enumerate(group, 2))) * -1 % len(_SYMBOLS)
 

@@ -11,8 +11,8 @@ Rules
 - Only the approved value is stored in memory: any other value is refused before it could be lent, or searched for.
 - A reference is not secret. The file contains the reference in plain text, protected by the file's seal.
 
-Source: docs/reference/vault-format.md; RFC 2104. Runs in the daemon. Not here: fetching a value (aileron/secret_stores), and the
-time of the fetch (daemon/secrets/kept_in_stores.py).
+Source: docs/reference/vault-format.md; RFC 2104. Runs in the daemon. Not here: fetching a value (aileron/secret_stores), and
+the decision when to fetch it (daemon/secrets/kept_in_stores.py).
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class _Fetched(msgspec.Struct, frozen=True):
 
 class FetchedValues:
     """The fetched values of a vault's secrets that are stored outside it, encrypted with the vault's data key. All
-    generations of the vault with that key share them, and they are dropped together with it.
+    generations of the vault with that key share these values, which are dropped together with the key.
     """
 
     def __init__(self) -> None:
@@ -105,7 +105,7 @@ class FetchedValues:
 
     def fetched_at(self, entry: SecretEntry) -> float | None:
         """Return the time at which the value for this entry was fetched (s, of a clock that counts suspend time), or
-        None if it was not.
+        None if it was not fetched yet.
         """
         found = self._known.get(entry.name)
         return found.at_s if found is not None and _is_of(found.entry, entry) else None

@@ -63,8 +63,8 @@ Each token without a stated lifetime is used for ten minutes (oauth/minting.py),
 hour, which is the usual lifetime.
 """
 MOST: Final = 64
-"""Maximum number of former secrets that are remembered in total. Each has at most 64 KiB, and responses are searched
-for each.
+"""Maximum number of former secrets that are remembered in total. Each has at most 64 KiB, and every response is
+searched for each of them.
 """
 
 

@@ -1,8 +1,8 @@
 """Checks that a binding is still the binding with which a plan was made, so that a person's decision applies to the credential
 that is lent.
 
-Pure; runs in the daemon. The plan is not trusted, because it is read from a file, and may be out of date, because a binding
-created in the meantime would change the account that a decision affects.
+Pure; runs in the daemon. The plan is read from a file, so it is not trusted. It may also be out of date: a binding created
+in the meantime would change the account that a decision affects.
 
 Rules
 - A login is identified by its binding: user name, database, host key, role. These values are in the plan, and a binding with a

@@ -9,11 +9,11 @@ Rules
 - A file that cannot be verified causes `hash_mismatch`, like any other bytes that differ from those that were written. (The
   exit code is 9 and not 6, because a wrong passphrase can be typed again, but a damaged vault needs its backup.) A wrong
   passphrase causes `unauthorized`, and a change in the slot itself cannot be distinguished from a wrong passphrase.
-- A file that is older than one that this process has seen is refused, whether the vault is open or locked. The vault cannot
-  detect this after a restart of the daemon, so `seen` is for a caller that stores a record (daemon/secrets/vault.py).
+- A file that is older than one that this process has seen is refused, whether the vault is open or locked. After a restart
+  of the daemon, the vault alone cannot detect an older file. A caller that stores `seen` can (daemon/secrets/vault.py).
 - A change is on disk, flushed, before it is in memory and before the call returns.
-- A copy that replaces the complete vault (`put_back`) was completely verified before, and gets a later generation than all
-  before. The replaced file remains in the same directory under another name.
+- A copy that replaces the complete vault (`put_back`) was completely verified first, and gets a later generation than
+  every earlier file. The replaced file remains in the same directory under another name.
 
 Threads: every method may be called from any thread. Methods with a passphrase take at least a tenth of a second, and every
 change waits for the disk, so these methods must be called in a worker thread. All other methods are quick and never wait for
@@ -203,7 +203,8 @@ class Vault:
         self._changed = changed
 
     def tell_ends(self, forget: Callable[[], None]) -> None:
-        """Set a function that is called whenever the vault was locked or changed, in the thread that did that.
+        """Set a function that is called each time after the vault was locked or changed, in the thread that locked or
+        changed it.
 
         `forget` is for callers that store data derived from a secret. It must be quick, and raise nothing.
         """
@@ -216,12 +217,14 @@ class Vault:
 
     @property
     def idle_s(self) -> float:
-        """Seconds since a secret was last lent, the vault was last changed, or it was opened. Time in suspend counts."""
+        """Seconds since the latest of these events: a secret was lent, the vault was changed, the vault was opened.
+        Time in suspend counts.
+        """
         return since_boot() - self._used_at
 
     @property
     def seen(self) -> Mark | None:
-        """The state of the vault that this process has last verified, or None if the vault was never open."""
+        """The state of the vault that this process verified last, or None if the vault was never open."""
         return self._seen
 
     @property
@@ -302,8 +305,8 @@ class Vault:
         """Give the open vault a new passphrase and a new data key, with which every secret is encrypted anew. `typed`
         is its present passphrase or a recovery code.
 
-        Returns the recovery codes, if requested. `typed` is the present passphrase, or a recovery code: a keyring's key is not
-        enough. All former ways to open the vault end.
+        Returns the new recovery codes, if requested. A keyring's key is not accepted as `typed`. The former passphrase,
+        recovery codes and keyring key no longer open the vault.
 
         Raises AileronError (unauthorized) if `typed` is wrong, (vault_locked) if the vault is locked, (bad_input) if the new
         passphrase is unsuitable, (hash_mismatch) as for `check_passphrase`. The rotation is done completely or not at all, and
@@ -353,8 +356,8 @@ class Vault:
             return SealedCopy(data, current.mark)
 
     def copy(self, data: bytes, typed: Secret, name: str) -> VaultCopy:
-        """Open the copy of a vault that `data` contains with that copy's passphrase or a recovery code (`typed`), and
-        verify it completely. `name` names the copy in errors.
+        """Open the copy of a vault in `data`, and verify it completely. `typed` is that copy's passphrase or one of its
+        recovery codes.
 
         `name` is the copy's name in messages. Raises AileronError as for `unlock`. The vault does not change.
         """
@@ -365,10 +368,10 @@ class Vault:
             return VaultCopy(found)
 
     def put_back(self, copy: VaultCopy, above: int) -> Restored:
-        """Replace the vault by a verified copy, with a generation above `above`, and lock the vault. The replaced file
-        remains in the same directory under another name.
+        """Replace the vault by a verified copy, and lock the vault. The replaced file remains in the same directory
+        under another name.
 
-        The copy gets a generation after `above`, after its own generation and after any known generation, so that no earlier
+        The copy gets a generation above `above`, above its own and above every other known generation, so that no earlier
         file is ever considered newer.
 
         The copy is put back completely or not at all. Raises AileronError if the disk fails.
@@ -440,8 +443,8 @@ class Vault:
 
     def check_change(self, edit: Callable[[Opened, int], Opened]) -> None:
         """Check that a change would succeed now, without writing. `edit` makes the change: it gets the open vault and
-        the time in milliseconds since the epoch, and is called as `look` is in `read`. Raises AileronError as `edit`
-        does, and (vault_locked).
+        the time in milliseconds since the epoch, and must keep the rules for `look` in `read`. Raises AileronError as
+        `edit` does, and (vault_locked).
         """
         with self._using, self._translated():
             edit(self._required(), self._now_ms())
@@ -474,8 +477,8 @@ class Vault:
         and approved.
 
         Raises AileronError (bad_input) for an invalid place or value, with the reason, (invalid_request) if the token
-        is not another secret whose value is in this vault, if the secret has a sign-in's tokens or is itself a token,
-        or if the vault is full.
+        with which the value is fetched is not another secret whose value is in this vault, if the secret has a
+        sign-in's tokens or is the token with which another secret is fetched, or if the vault is full.
         """
         self._change(lambda current: current.with_reference(name, elsewhere, value, self._now_ms()))
         with contextlib.suppress(AileronError):  # locked or replaced meanwhile: the value is fetched again
@@ -552,7 +555,7 @@ class Vault:
     def send_also(self, own: Iterable[Own]) -> None:
         """Set the secrets that the supervisor sends for itself from now on, with their hosts; `sendables` includes them.
 
-        Those set before count as replaced. Quick, like every read of an open vault.
+        Secrets that an earlier call set count as replaced. Quick, like every read of an open vault.
         """
         with self._using:
             known, was, self._own = self._opened, self._own, tuple(secret.binding() for secret in own)
@@ -901,8 +904,8 @@ class Vault:
         what: str = "wrong passphrase for",
         forgotten: str = "",
     ) -> Iterator[None]:
-        """Turn the errors of a block that opens the vault, or the copy `name`, with `typed` and verifies it into an
-        AileronError.
+        """Turn the errors of a block into an AileronError. The block opens the vault, or the copy `name`, with `typed`,
+        and verifies it.
         """
         file = name or self._file.path
         wrong = f"{what} {file} (or its slot was changed)"
@@ -978,8 +981,8 @@ class Vault:
 
     @contextlib.contextmanager
     def _translated(self, name: str | None = None) -> Iterator[None]:
-        """Turn the errors of a block about invalid contents into an AileronError that names the vault's file, or the
-        copy `name` if it is given.
+        """Turn a block's errors about invalid contents into an AileronError that names the vault's file, or the copy
+        `name` if it is given.
         """
         try:
             yield

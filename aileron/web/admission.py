@@ -49,7 +49,7 @@ __all__ = ["MAX_STRANGERS", "MAX_WRONG", "MAX_WRONG_ALL", "WRONG_S", "Admission"
 MAX_WRONG: Final = 5
 """Maximum number of wrong passphrases per browser process within WRONG_S seconds.
 
-A person mistypes two or three times. A program that guesses would be as fast with a copy of the key's file.
+A person mistypes two or three times. A program that guesses could do so just as fast with a copy of the key's file.
 """
 MAX_WRONG_ALL: Final = 20
 """Maximum number of wrong passphrases of all processes within WRONG_S seconds.
@@ -199,8 +199,8 @@ class Admission:
         return refusals.unseen(error, "")
 
     def not_opened(self, approval_id: str, error: AileronError) -> Response:
-        """Return the unlock page with the reason `error` why unlocking failed. `approval_id` is what the browser sent,
-        unchecked.
+        """Return the unlock page, with `error` as the reason why unlocking failed. `approval_id` is what the browser
+        sent, unchecked.
         """
         to = approval_id if is_approval_id(approval_id) else ""
         return self._unlock_page(to, error.failure.message, error.failure.failure_class.http_status)
@@ -314,7 +314,9 @@ class Admission:
         return await self.open(request, key.key_id, process, approval_id, key)
 
     def _wrong_of(self, process: Process, now: float) -> int | None:
-        """Return the number of recent wrong passphrases if the browser's process may not try another; None if it may."""
+        """Return the number of recent wrong passphrases if the browser's process may not try another one now; None if
+        it may.
+        """
         late = [guesser for at, guesser in self._wrong if now - at < WRONG_S]
         own = sum(guesser.is_same(process) for guesser in late)
         if own >= MAX_WRONG:
@@ -324,8 +326,8 @@ class Admission:
     async def open(
         self, request: Request, key_id: str, process: Process, approval_id: str, key: Key | None = None
     ) -> Response:
-        """Open a session for a browser, in place of any earlier session of it, and return the redirect to the question
-        or the queue.
+        """Open a session for a browser, which replaces the browser's earlier session if there is one, and return the
+        redirect to the question or the queue.
         """
         if approval_id and not is_approval_id(approval_id):
             raise FormError(HTTPStatus.BAD_REQUEST, "this form leads nowhere")

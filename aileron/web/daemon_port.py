@@ -200,7 +200,7 @@ class PasskeyPort(Protocol):
         ...
 
     async def register(self, made: PasskeyMade) -> ConsentAnswer:
-        """Create a question to a person whether the new passkey may decide."""
+        """Create a question that asks a person whether the new passkey may decide."""
         ...
 
     async def revoke(self, key_id: str) -> None:

@@ -65,7 +65,7 @@ def is_from_here(request: Request) -> bool:
 
 
 def is_opened(request: Request) -> bool:
-    """Return whether the browser navigates to the page, as opposed to a request by the page's script."""
+    """Return whether the browser sent the request to open a page; False if the page's script sent it."""
     return request.headers.get("sec-fetch-dest", "document") == "document"
 
 

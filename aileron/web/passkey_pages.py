@@ -68,7 +68,9 @@ class PageAccess(msgspec.Struct, frozen=True):
 
 
 class PasskeyPages:
-    """The pages that list, register and revoke passkeys, and unlocking with one. Each page has one instance."""
+    """The pages that list, register and revoke passkeys, and the requests that unlock the page with a passkey. Each
+    page has one instance.
+    """
 
     def __init__(self, passkeys: PasskeyPort, ways: PageAccess) -> None:
         self._passkeys = passkeys

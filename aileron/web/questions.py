@@ -57,7 +57,7 @@ from aileron.web.views import (
 __all__ = ["NEWS_S", "QuestionPages", "QuestionView", "edit_of"]
 
 NEWS_S: Final = 25.0
-"""Maximum seconds that a request for news waits, equal to those of a call of the API."""
+"""Maximum seconds that a request for news waits, the same as for an API call that waits."""
 _PAUSE_S: Final = 0.25
 """Seconds between two checks for news: a run writes a dozen rows in that time."""
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}", re.ASCII)
@@ -271,10 +271,11 @@ class QuestionPages:
         return with_fields(JSONResponse(told))
 
     async def _told(self, names: list[str]) -> dict[str, object]:
-        """Return the values that the page's script checks for changes: of the questions with the ids `names`, or of the
-        queue if there are none.
+        """Return the values that the page's script checks for changes. They describe the questions with the ids
+        `names`, or the queue if `names` is empty.
 
-        `news` changes with their state (`mark_of`), `status` is that of a single question, `waiting` counts open questions.
+        `news` changes when one of the questions changes (`mark_of`). `status` is the question's status if `names` has
+        exactly one id, and otherwise empty. `waiting` is the number of open questions.
         """
         waiting = await self._daemon.waiting()
         rows: list[ApprovalEntry] = [await self._daemon.question(name) for name in names]
@@ -313,8 +314,8 @@ async def _first_of(*events: anyio.Event) -> None:
 
 
 def edit_of(fields: dict[str, str]) -> str | None:
-    """Return the digest of the edited version of a question that a form or a query string names, or None. Raises
-    FormError for a malformed digest.
+    """Return the digest with which a form or a query string names an edited version of a question, or None if it names
+    none. Raises FormError for a malformed digest.
     """
     edit = fields.get("edit", "")
     if edit and not _DIGEST.fullmatch(edit):

@@ -14,7 +14,8 @@ Rules
 - Only the digest of a cookie is stored. A form's token is a MAC, by a key of the session, of the form's action.
 - A request is answered only while its session is open: if the session ended meanwhile, nothing is shown (`OverError`,
   `Sessions.is_open`).
-- The contents of previews are kept here only, MAX_PREVIEWS of them and MAX_PREVIEW_BYTES together, and go with the session.
+- The contents of previews are kept here only: at most MAX_PREVIEWS for a session, with at most MAX_PREVIEW_BYTES in total.
+  They are dropped when the session ends.
 
 Not here: HTTP (admission.py), the check of the key (daemon/http/page.py).
 """
@@ -57,7 +58,7 @@ _FOREVER_S: Final = 3600.0
 
 
 class OverError(Exception):
-    """Error: the session ended during a request, so no further contents are shown in it."""
+    """Error: the session ended during a request, so the response shows no further contents."""
 
 
 class StolenError(Exception):

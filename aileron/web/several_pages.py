@@ -110,7 +110,7 @@ class SeveralPages:
     ) -> Response:
         """Return the page with the card of several requests and the buttons.
 
-        If `read` is given, which says how much the person read, it is the page that confirms the approval.
+        With `read`, which says how much of the card the person read, return the page that confirms the approval.
         """
         of, digest = _of(views), _digest(views)
         second = session.token("approve together", of, digest, read or "")

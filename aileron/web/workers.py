@@ -1,12 +1,14 @@
 """Defense against service workers and caches that another program left in a browser under the page's own address.
 
 Runs in the daemon, before everything else on the loopback port. While no daemon runs, any program of this machine can listen on
-that port. The page stores nothing that such a program could read. But to a browser, its responses have the page's own origin:
-it can leave a service worker, which responds instead of the page from then on, and entries in the browser's cache.
+that port. The page stores nothing that such a program could read. But to a browser, such a program's responses have the page's
+own origin. So the program can leave a service worker, which responds instead of the page from then on, and entries in the
+browser's cache.
 
 Rules
 - A request for a worker's script, at any path, gets a script that removes the worker, even without a session. A browser
-  requests it after each page that the worker has answered or, depending on how the worker was registered, once a day.
+  requests the script after each page that the worker has answered or, depending on how the worker was registered, once
+  a day.
 - The script may have any scope (`Service-Worker-Allowed`): with a narrower scope, or a 404, the update fails and the
   old worker stays in place.
 - The page that asks for the passphrase tells the browser to clear the data stored for this origin (`CLEARED`), except

@@ -1,4 +1,4 @@
-"""Connector for the calendars of one CalDAV account: list them, list, read, create and delete events.
+"""Connector for the calendars of one CalDAV account: list calendars, and list, read, create and delete events.
 
 Runs inside the jail; the server is fixed when the connector is built. The connector asks the host to send requests and
 to add the password; the connector never has the password. Everything that a server sends may come from a stranger's

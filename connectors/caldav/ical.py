@@ -54,8 +54,8 @@ class Event:
     location: str | None
     description: str | None
     recurrence: str | None
-    """Recurrence rule (RRULE), if the server did not expand a recurring event; `start` is then that of the first
-    instance. Otherwise None.
+    """Recurrence rule (RRULE), if the server did not expand a recurring event; `start` is then the start of the first
+    instance. None if there is no such rule.
     """
 
 

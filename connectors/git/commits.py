@@ -50,8 +50,8 @@ def described(commit: Commit) -> dict[str, Any]:
 def line_of(commit: Commit) -> str:
     """Return a line like `0123abc4def0 subject (author <email>, 2026-03-01T10:00+01:00)` for a person who has to decide.
 
-    The date includes the zone, which the committer chooses, because the same moment can have different dates in two
-    zones. If the commit declares an encoding other than UTF-8, the line states it, since other programs then decode the
+    The date includes the zone, because the same moment can have different dates in two zones. The committer chooses the
+    zone. If the commit declares an encoding other than UTF-8, the line states it, since other programs then decode the
     message differently.
     """
     found = described(commit)

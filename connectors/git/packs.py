@@ -163,8 +163,8 @@ def check_pack(pack: bytes) -> frozenset[bytes]:
 
 def _entry(view: memoryview, at: int, left: int, bases: set[bytes]) -> tuple[int, int]:
     """Check the entry of a pack that begins at `at`, and return the position of the next entry, and the number of bytes
-    to which this entry unpacks. For a delta, that includes the object made from it. Raises TooLarge if they are more
-    than `left`.
+    to which this entry unpacks. For a delta, this number includes the object made from the delta. Raises TooLarge if
+    the number is above `left`.
     """
     kind, size, at = _entry_head(view, at)
     if kind == _REF_DELTA:

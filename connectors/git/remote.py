@@ -41,7 +41,7 @@ _NO_ACCESS: Final = re.compile(
     re.IGNORECASE,
 )
 """Pattern of messages with which git and forges report a repository that does not exist or that this key cannot access.
-They do not say which.
+The messages do not say which of the two is the case.
 """
 _CURE: Final = "check the name of the repository, and that the key has been given access to it"
 _NOT_THE_PROTOCOL: Final = (
@@ -113,8 +113,8 @@ class Remote:
         known: tuple[bytes, ...] = (),
         limit_bytes: int = MAX_PACK_BYTES,
     ) -> PackOf:
-        """Fetch a pack with the objects that `wants` returns the ids of; `wants` is called with the server's refs.
-        Raises TooLarge, or ExternalApiError if the server does not send the pack.
+        """Fetch a pack with the objects whose ids `wants` returns; `wants` is called with the server's refs. Raises
+        TooLarge, or ExternalApiError if the server does not send the pack.
 
         `leave_out` is a filter of git's (`blob:none`), which servers that speak version 2 of the protocol apply. `known` are ids
         of commits whose history need not be sent.

@@ -38,7 +38,9 @@ MAX_DEPTH: Final = 64
 _FOLDER: Final = 0o040000
 
 Change = tuple[int | None, bytes] | None
-"""A change to one file: its new mode (None keeps the mode) and the object id of its new content. None removes the file."""
+"""A change to one file: its new mode (None keeps the mode) and the object id of its new content. None instead of this
+pair removes the file.
+"""
 
 
 def split_path(path: str, argument: str = "path") -> tuple[bytes, ...]:

@@ -31,8 +31,8 @@ MAX_EVENTS: Final = 250
 MAX_PAGE: Final = 50
 """Maximum number of events per request. Unless descriptions are unusually long, the response is smaller than 4 MiB."""
 MAX_PAGES: Final = 20
-"""Maximum number of pages of one listing. Google may return fewer entries per page than requested, but not so few that
-20 pages do not suffice.
+"""Maximum number of pages of one listing. Google may return fewer entries per page than requested, but 20 pages still
+suffice.
 """
 MAX_LISTING_BYTES: Final = 900_000
 """Maximum number of bytes of the events in one result, as JSON. A result has at most 1 MiB."""

@@ -2,8 +2,9 @@
 shape, and explains refusals.
 
 A response is decoded only into the type that the caller passes. If it does not fit that type, is nested too deeply or
-is too long, it becomes a failure that says where, and no part of it is used. Refusals are distinguished by Google's
-reason code, not by its message. The message is passed on, shortened, only for a request that Google did not understand.
+is too long, it becomes a failure that says where the problem is, and no part of it is used. Refusals are distinguished
+by Google's reason code, not by its message. The message is passed on, shortened, only for a request that Google did not
+understand.
 
 Runs inside the jail and has no token: the host adds it, and renews it once when Google answers 401, so a 401 that arrives here
 has to be fixed by a person. Source: RFC 9110, RFC 6750, "Resolve errors" of the Gmail and Calendar APIs,

@@ -43,7 +43,7 @@ MAX_RECIPIENTS: Final = 100
 """Maximum number of recipients in to, cc and bcc together. More would be a mailing, which needs another tool."""
 MAX_SUBJECT_CHARACTERS: Final = 500
 MAX_BODY_CHARACTERS: Final = 200_000
-"""Maximum number of characters of an outgoing message's text. The arguments of one call can have fewer."""
+"""Maximum number of characters of an outgoing message's text. The limit on all arguments of one call is lower."""
 MAX_TEXT_CHARACTERS: Final = 100_000
 """Maximum number of characters of an incoming message's text. Even fully escaped it stays below the 1 MiB of a result."""
 MAX_LISTED_CHARACTERS: Final = 300

@@ -38,8 +38,8 @@ def translated(server: str) -> Iterator[None]:
 
 
 def what_failed(server: str, error: BaseException) -> ConnectorError:
-    """Return the failure for an exception. If the host reported a failure that caused the exception, return that,
-    because it says most; otherwise a new failure that quotes the library.
+    """Return the failure for an exception. If a failure that the host reported caused the exception, return the host's
+    failure, because it says the most; otherwise return a new failure that quotes the library.
     """
     behind: BaseException | None = error
     for _ in range(_MAX_WRAPPED):

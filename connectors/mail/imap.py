@@ -133,8 +133,8 @@ class Listed(NamedTuple):
 
 
 class _Connection(imaplib.IMAP4_SSL):
-    """An imaplib connection that limits the bytes of the responses to a command. imaplib itself reads any number, of
-    any length.
+    """An imaplib connection that limits the bytes of the responses to a command. imaplib itself reads any number of
+    responses of any length.
     """
 
     taken = 0

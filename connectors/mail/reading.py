@@ -217,8 +217,8 @@ def _letters(data: bytes) -> bytes:
 
 
 def _from_base64(letters: bytes) -> bytes:
-    """Decode base64 letters up to a padding. A body can have several such runs, if a program joined separately encoded
-    pieces.
+    """Decode one run of base64 letters, which ends at its padding. A body can have several such runs, if a program
+    joined separately encoded pieces.
     """
     rest = len(letters) % 4
     whole = letters[:-1] if rest == 1 else letters + b"=" * (-rest % 4)

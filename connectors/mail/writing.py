@@ -1,7 +1,7 @@
 """Composition of outgoing messages: header fields, text, attachments, and the recipients of a reply.
 
 A message has exactly the requested header fields; text in an argument cannot add a field. The recipients of a blind copy
-are only in the envelope. The Message-ID is derived from the run, so that each attempt of a step gives the same one.
+are only in the envelope. The Message-ID is derived from the run, so that each attempt of a step gives the same id.
 
 Runs in the jail. Source: RFC 5322 (form; section 3.6.4, threads), RFC 6532 (UTF-8 in fields), RFC 2183. Not here: addresses
 (aileron_connector.mail), sending (sending.py).

@@ -29,7 +29,7 @@ _DIGITS: Final = 17
 million digits would take Python seconds.
 """
 _NO_DIGITS: Final = re.compile("[-.]|[eE].*")
-"""Pattern for the parts of a number that are not digits of it: sign, point and exponent."""
+"""Pattern for the parts of a number's text that do not count as its digits: sign, point and exponent."""
 _SAFE: Final = 2**53
 """Largest integer that becomes a JSON number. Readers that use doubles for JSON round larger integers (RFC 8259 section 6)."""
 
@@ -106,7 +106,9 @@ def as_text(value: Any) -> str | None:
 
 
 def rows(result: Result) -> list[dict[str, Any]]:
-    """Return each row as an object with the column names as keys. If two columns have one name, the second key is `name_2`."""
+    """Return each row as an object with the column names as keys. If two columns have the same name, the second key is
+    `name_2`.
+    """
     names = _names(result.columns)
     types = [column.type_number for column in result.columns]
     return [

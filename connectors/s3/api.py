@@ -45,7 +45,7 @@ _OTHER_REGION: Final = frozenset(
 
 
 class Place(NamedTuple):
-    """A bucket, or an object in a bucket. If `bucket` is None, it is the bucket that the host name stands for."""
+    """A bucket, or an object in a bucket. If `bucket` is None, the bucket is the one that the host name stands for."""
 
     bucket: str | None
     key: str | None = None
@@ -205,8 +205,8 @@ _OTHERS: Final = {
 
 
 def _in_words(answered: int, said: _Said, needs: str) -> str:
-    """Return an explanation of S3's refusal with the status `answered` and the error `said` and, if known, how to fix
-    it. `needs` is the permission that the request requires.
+    """Return an explanation of S3's refusal (status `answered`, error `said`) and, if known, how to fix its cause.
+    `needs` is the permission that the request requires.
     """
     if said.code in _OTHER_REGION or 300 <= answered < 400:
         where = "another region" if said.region is None else f"the region {said.region}"

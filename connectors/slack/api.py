@@ -7,7 +7,7 @@ later. The original status is in `details.answered`. Slack's error code becomes 
 scopes, no other part of a refusal is passed on.
 
 A response is decoded only into the type that the caller passes. If it does not fit that type, is nested too deeply or
-is too long, it becomes a failure that says where, and no part of it is used.
+is too long, it becomes a failure that says where the problem is, and no part of it is used.
 
 Runs inside the jail and has no token: the host adds it. Source: Slack's developer documentation, "Web API" (evaluating responses,
 rate limits, pagination) and the pages of the methods. Not here: the operations (__main__.py), retries (the host, as

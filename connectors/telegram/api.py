@@ -7,7 +7,7 @@ no machine-readable reason, so refusals are distinguished by code and by phrases
 `details.description`.
 
 A response is decoded only into the type that the caller passes. If it does not fit that type, is nested too deeply or
-is too long, it becomes a failure that says where.
+is too long, it becomes a failure that says where the problem is.
 
 Runs inside the jail. Source: Telegram's documentation, "Bot API" (Making requests, ResponseParameters, getUpdates, getChat,
 sendMessage). Not here: the operations (__main__.py), retries (the host, as the action allows).

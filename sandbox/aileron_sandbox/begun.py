@@ -8,7 +8,8 @@ Rules
 - The process inherits one descriptor, its end of a socket, and exits when the host closes the other end. To abandon the
   process, the host closes its end and waits.
 - It must be started from a thread that lives as long as the template (jail.py).
-- Host and process must run the same version: if the source files changed since the host imported them, no process is used.
+- Host and process must run the same version: if the source files changed after the host imported them, the process is not
+  used.
 
 Not here: the preparation (template/template_messages.py), what the process does with it (template/__main__.py).
 """

@@ -26,7 +26,8 @@ Rules of all lists but a cell's
   options pass, to the network filter.
 - `KILLED` has the calls that no honest program makes; they are answered with SIGSYS.
 - Native ABI only: i386 and x32 entries are killed (libseccomp's bad-architecture action).
-- Landlock does not cover metadata (chmod, chown, utimes), other processes, or non-file objects: they are not on the list.
+- Landlock does not cover metadata (chmod, chown, utimes), other processes, or non-file objects: the calls for them are
+  not on the list.
 
 Source: seccomp(2), seccomp_unotify(2), libseccomp 2.5; docs/reference/jail.md and cell.md list the tables and tests compare.
 """
@@ -165,8 +166,8 @@ class Only(NamedTuple):
 
 
 def _flags(argument: int, *allowed: int, bits: int = _LOW_32_BITS) -> Only:
-    """Return the condition that argument number `argument` has no flag set except the flags in `allowed`. `bits` are
-    those that the kernel reads: 32 for an int, 64 for a long.
+    """Return the condition that argument number `argument` has no flag set except the flags in `allowed`. `bits` is the
+    mask of the bits that the kernel reads: 32 bits of an int, 64 of a long.
     """
     return Only(argument, bits & ~functools.reduce(operator.or_, allowed, 0), (0,))
 
@@ -550,8 +551,8 @@ def compile_server() -> bytes:
 
 def compile_login(*, forks: bool) -> bytes:
     """Compile the allow list of system calls for a process that logs in to a service and has all its sockets already.
-    With `forks`, it is the list of the parent that forks such processes; each child installs the list without `forks`
-    before it reads anything.
+    With `forks`, compile the list for the parent that forks such processes; each child installs the list without
+    `forks` before it reads anything.
     """
     if forks:
         return _outside_a_jail(LOGIN + _FORKS, LOGIN_SOME_ARGUMENTS | _FORKS_SOME_ARGUMENTS)

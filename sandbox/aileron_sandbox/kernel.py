@@ -1,6 +1,6 @@
 """System calls that Python does not offer, by ctypes: their numbers and structs, each with its man page.
 
-Every function raises OSError with the errno and the call's name, so no return value must be checked. Runs on the
+Every function raises OSError with the errno and the call's name, so callers need not check a return value. Runs on the
 host and in the template before a child is confined. x86-64 and arm64.
 
 Sources: man 2 of each call; include/uapi/linux/{sched,mount,landlock,seccomp,capability,prctl}.h of Linux 6.12.
@@ -398,7 +398,8 @@ def keep_freed_memory() -> None:
 
 
 def return_free_memory() -> None:
-    """Return freed memory that malloc still holds to the kernel, malloc_trim(3). Takes a millisecond for each 10 MiB.
+    """Give freed memory that malloc still holds back to the kernel, malloc_trim(3). Takes a millisecond for each 10
+    MiB.
 
     Only glibc has this call; other C libraries hold little.
     """

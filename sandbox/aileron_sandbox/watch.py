@@ -3,8 +3,8 @@
 Runs on the host, in any thread: a `Tree` measures when its method is called. Where a jail has a cgroup, the kernel
 counts for all its processes (cgroups.py). Elsewhere `ProcessTree` adds up the numbers of each process: its page tables,
 and its pages as PSS (proportional set size), where a page that n processes share counts as 1/n (proc_pid_smaps(5)). The
-PSS of a process that is not dumpable can be read only with more privilege than its owner has; without it a page counts
-once for each process that has it, and a program that forks with much in memory is ended early.
+PSS of a process that is not dumpable can be read only with more privilege than its owner has; without that privilege a
+page counts once for each process that has it, and a program that forks with much in memory is ended early.
 
 Usage that begins and ends between two measurements is not seen. Meanwhile RLIMIT_DATA and RLIMIT_CPU limit each
 process, and a deadline limits all processes.
@@ -60,7 +60,8 @@ class Used(NamedTuple):
     """Memory and processor time of a jail's processes together at one measurement."""
 
     memory_bytes: int
-    """Memory in use in bytes; 0 if the kernel enforces the limit, which `is_out_of_memory` then reports as exceeded."""
+    """Memory in use in bytes; 0 if the kernel enforces the limit; `is_out_of_memory` then says whether it was exceeded.
+    """
     cpu_s: float
     is_out_of_memory: bool = False
 
@@ -87,8 +88,8 @@ class ProcessTree:
 
     def footprint(self) -> Footprint:
         """Return the current processes and an upper bound of their memory, in which a shared page counts once for each
-        process. The kernel has these numbers ready, unlike PSS: for that it walks through all pages, 10 ms for each
-        GiB, and blocks processes that allocate memory meanwhile.
+        process. The kernel has these numbers ready, unlike PSS: to compute PSS, it walks through all pages, 10 ms for
+        each GiB, and blocks processes that allocate memory meanwhile.
         """
         pids = [process.pid for process in self._processes()]
         found = [_status(pid) for pid in pids]
@@ -163,8 +164,8 @@ class Proportional(NamedTuple):
     shared_bytes: int
     """The shared memory in the total, in bytes."""
     has_shared: bool
-    """True if a process has a mapping of shared memory. It keeps all pages of that memory, even pages that are no
-    longer mapped.
+    """True if a process has a mapping of shared memory. Such a mapping keeps all pages of that memory, even pages that
+    are no longer mapped.
     """
 
 

@@ -93,7 +93,8 @@ class CellWishes:
     def check(self, *, is_in_cell: bool) -> None:
         """Check that the options about the cell are valid and can be used together.
 
-        Raises Problem for an invalid option, and for any option without a cell, because it would protect nothing.
+        Raises Problem for an invalid option. Without a cell, raises Problem for any option, because the option would
+        protect nothing.
         """
         given = [f"--{field.name.replace('_', '-')}" for field in dataclasses.fields(self) if getattr(self, field.name)]
         if given and not is_in_cell:

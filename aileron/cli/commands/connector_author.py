@@ -1,7 +1,7 @@
 """`aileron connector test`, `sign`, `release`, `check-manifest`: what an author does before other people install a connector.
 
-All commands run here, on the author's files, without daemon or network. Only `test` executes any of the files, in a jail, and
-reads a home, for the authority that issued the certificate of a local server.
+All commands run here, on the author's files, without daemon or network. Only `test` executes any of the files, in a jail. It
+also reads a home's settings, which name the certificate authority of a local server.
 """
 
 from __future__ import annotations

@@ -175,7 +175,9 @@ def import_(
 
 
 def _tell_next(place: NewRepository, made: Made, *, is_new_key: bool) -> None:
-    """Print the commands to type next. The one about the key comes last, because the key matters only for publishing."""
+    """Print the commands to type next. The command about the key comes last, because the key matters only for
+    publishing.
+    """
     directory = visible(str(place.directory))
     output.note(f"\nnext:              aileron connector test {directory}")
     output.note(f"to use it here:    aileron connector install {directory}")

@@ -185,8 +185,8 @@ def _tell_connector(installed: InstalledConnector) -> None:
 
 
 def tell_packed(built: Built) -> None:
-    """Print on standard error the files other than Python files, because they are published too, and the omitted files by
-    reason.
+    """Print on standard error the packed files that are not Python files, because they are published too, and the omitted
+    files by reason.
     """
     if built.data:
         output.note(f"data files included: {_named(built.data)}")

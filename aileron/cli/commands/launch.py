@@ -179,7 +179,7 @@ def launch(
 def _is_in_cell(supervisor: Supervisor, running: Status, jail: bool | None, wishes: CellWishes) -> bool:
     """Return whether the agent starts in a cell: as the option `jail` says, or else as the setting or the person says.
 
-    Raises Problem for options about cells without a cell.
+    Raises Problem if options about cells are given, but the agent does not start in a cell.
     """
     if jail is None:
         from aileron.cli.cells import ask_about_cells

@@ -220,7 +220,7 @@ def _tell(kept: Kept, done: Done, what: str, *, as_json: bool) -> None:
 
 
 def kept_of(wanted: str | None) -> Kept:
-    """Return the stored changes of the cell whose session has the id `wanted`, or an id with that end.
+    """Return the stored changes of the cell whose session has the id `wanted`, or an id that ends with it.
 
     Without `wanted`, the session is the newest one in this folder, or else the newest one. Raises Problem if no session matches,
     or if several do.

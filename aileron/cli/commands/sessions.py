@@ -124,8 +124,8 @@ def end(
 
 
 def _url(supervisor: Supervisor) -> str | None:
-    """Return the URL of `daemon.listen`, at which agents elsewhere reach the daemon, such as in containers; None if
-    it is not set.
+    """Return the URL of `daemon.listen`, at which agents elsewhere, such as in containers, reach the daemon; None if it
+    is not set.
     """
     from aileron.api.daemon import Status
 

@@ -7,8 +7,8 @@ number is bounded.
 Rules
 - A permission is recorded before it takes effect. A restarted daemon reads the permission back from the record.
 - A permission applies to one session alone, and ends with that session.
-- With an approver, an approval from before this daemon started, or from before there was an approver, counts only once the
-  signature of its decision is verified, because other processes can write the ledger's file.
+- Other processes can write the ledger's file. So, with an approver, an approval from before this daemon started, or from before
+  there was an approver, counts only once the signature of its decision is verified.
 
 Source: docs/adr/0065-questions-about-hosts.md. Not here: asking and waiting (host_questions.py), the list that a session began
 with (daemon/http/sessions.py).

@@ -113,8 +113,8 @@ class ApprovalQueue:
         return msgspec.structs.replace(_difference_to(row), changes=list(differences(before, now)))
 
     async def _comparable(self, rows: list[ApprovalRow]) -> list[tuple[ApprovalRow, Plan]]:
-        """Return those approved runs whose plan can be read and whose decision is valid, each with its plan. Runs that are
-        left out can only add to the differences that a person is shown.
+        """Return those approved runs whose plan can be read and whose decision is valid, each with its plan. Leaving
+        out a run can only add to the differences that a person is shown.
         """
         found = []
         for row in rows:
@@ -176,8 +176,8 @@ class ApprovalQueue:
 
 
 def _is_unsigned(error: AileronError) -> bool:
-    """Return whether the error says that a decision was not signed. Its own message fits new decisions only, so the caller
-    rewords it for an earlier decision.
+    """Return whether the error says that a decision was not signed. The error's own message fits only new decisions, so
+    the caller rewords the message for an earlier decision.
     """
     return isinstance(error, NotCounted) and error.why == "unsigned"
 

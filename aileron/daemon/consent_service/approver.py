@@ -5,12 +5,13 @@ which can be verified only while the vault is open. While it is locked, the file
 written by any process of the same user. They are trusted only as evidence that there *is* an approver, and never where that
 would allow something that an open vault would refuse later.
 
-    vault open, names an approver          → the approver decides
-    vault open, names none, nor the ledger → no signatures: as in a home before `aileron approver init`
-    vault open, names none, the ledger one → hash_mismatch: an older vault was put in its place
-    locked; file or ledger names one       → vault_locked: nothing is decided and nothing runs
-    locked or none; neither names one      → no signatures. Such an approval is refused later, when it is used, if
-                                             the vault, once open, says otherwise; and without the vault there is no credential.
+    vault open, names an approver                   → the approver decides
+    vault open, neither it nor the ledger names one → no signatures: as in a home before `aileron approver init`
+    vault open, only the ledger names one           → hash_mismatch: an older vault was put in its place
+    vault locked, its file or the ledger names one  → vault_locked: nothing is decided and nothing runs
+    vault locked or missing, neither names one      → no signatures. An unsigned approval is refused later, when it is
+                                                      used, if the vault, once open, names an approver. Without the vault
+                                                      there is no credential.
 
 Source: docs/explanation/consent.md. Not here: whether a signature is valid (approvals/signed.py).
 """

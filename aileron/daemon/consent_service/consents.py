@@ -3,7 +3,7 @@ made after approval.
 
 Runs in the daemon. One subject (model/consent.py) describes one change completely, so that the value shown, the value signed
 and the change made are the same. After approval, nothing is looked up again except the bytes that the subject identifies by
-hash. The handler of the subject's kind (handlers/) knows what must still be so, and makes the change.
+hash. The handler of the subject's kind (handlers/) knows which conditions must still hold, and makes the change.
 
 Rules
 - A question changes nothing. After approval, the decision is first durably marked as used, and then the change is made. If the
@@ -210,7 +210,7 @@ class ConsentService:
         """Check the approver's signature of the decision in the ledger's row, and return the time at which it was signed;
         None if it needs no signature. The ledger's file could have been written by another process while no daemon ran.
 
-        Return None if the home has no approver and its kind of question is asked in every home.
+        A decision needs no signature if the home has no approver and this kind of question is asked in every home.
         """
         has_approver = self._approver.consents() is not None
         if not has_approver and row.signed is None and self._handlers.of(subject).is_asked_in_every_home:

@@ -30,7 +30,7 @@ __all__ = ["LOOK_S", "close_on_time"]
 LOOK_S: Final = 60.0
 """Maximum number of seconds between two checks. A change of the wall clock is noticed within this time."""
 _AGAIN_S: Final = 5.0
-"""Seconds until the next check after a failed check: a full disk is hardly emptied sooner."""
+"""Seconds until the next check after a failed check: a full disk is unlikely to have space again sooner."""
 _log = logging.getLogger(__name__)
 
 

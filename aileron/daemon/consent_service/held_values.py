@@ -63,9 +63,10 @@ class HeldValues:
         elsewhere: Elsewhere | None = None,
         fetch: Callable[[], Awaitable[Secret]] | None = None,
     ) -> str:
-        """Hold a secret's value in memory until its question is decided, for a sign-in with its `grant`, for a secret
-        outside the vault with its place `elsewhere`. Return the commitment to the value, which the question contains. If
-        too many values are held, the oldest is dropped; its question then fails and says how to ask again.
+        """Hold a secret's value in memory until its question is decided. A sign-in's value is held with the sign-in's
+        `grant`, and the value of a secret outside the vault with its place `elsewhere`. Return the commitment to the value,
+        which the question contains. If too many values are held, the oldest is dropped; its question then fails and says how to
+        ask again.
 
         With `fetch`, the secret is fetched only after the question is approved. In that case the commitment is computed from
         `value`.
@@ -92,7 +93,7 @@ class HeldValues:
         """Remove and return the value that is held for the question with this digest. `name` is the value's name in errors,
         and `again` the command with which a person asks again.
 
-        Raises AileronError (invalid_request) if the value is no longer stored. A value stored for another question stays.
+        Raises AileronError (invalid_request) if the value is no longer held. A value that is held for another question stays.
         """
         held = self._held.get(commitment)
         if held is None or held.digest != digest:

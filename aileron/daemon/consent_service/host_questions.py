@@ -2,7 +2,7 @@
 person is asked, and the connection waits.
 
 Runs in the daemon, for outgoing connections of cells. The client is an agent, or a program that it fetched a minute ago: it
-decides which names a person reads, so their number, frequency and waiting time are bounded here.
+decides which names a person reads, so the number, frequency and waiting time of the questions are bounded here.
 
     listed by the session             → at once
     not listed, and it does not ask   → refused, with the option that lists it
@@ -13,8 +13,9 @@ decides which names a person reads, so their number, frequency and waiting time 
 
 Rules
 - A person is never asked twice about the same host for the same session while the first question waits, or after a denial.
-- At most MAX_WAITING questions of one session wait, MAX_ALL questions of all sessions together, and MAX_NAMES names of one
-  session are ever asked about. A connection beyond these limits is refused at once and nothing is stored about it.
+- At most MAX_WAITING questions of one session wait at once, and at most MAX_ALL questions of all sessions together. A person is
+  asked about at most MAX_NAMES names during one session. A connection beyond these limits is refused at once and nothing is
+  stored about it.
 - When a session ends, its waiting questions are withdrawn.
 
 Source: docs/adr/0065-questions-about-hosts.md, docs/reference/consents.md#hosts. Not here: connecting (aileron/egress), the

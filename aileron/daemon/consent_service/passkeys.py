@@ -1,7 +1,7 @@
 """Passkeys of this home. They are made on the home's page, enrolled by the approver's key, used for decisions, and revoked.
 
-Runs in the daemon, for its own page and for the operator's socket, which any process of the same user can reach. A caller has no
-identity here: only a signature proves that the caller holds a passkey, and only the decision of the approver's key, which no
+Runs in the daemon, for its own page and for the operator's socket, which any process of the same user can reach. A caller has
+no identity here. Only a signature proves that the caller holds a passkey. Only a decision by the approver's key, which no
 passkey replaces, proves that the passkey belongs to the person.
 
 Rules
@@ -9,8 +9,8 @@ Rules
 - A new passkey becomes a question of the kind `passkey`. Until that is approved, the passkey does not count.
 - Revoking a passkey takes effect at once, without a signature, because it only removes permissions.
 - Each change is written to the vault first, then to the ledger. Changes that the daemon could not record before it ended are
-  recorded when the vault is opened next (`catch_up`); a passkey that the record says was revoked does not become valid again
-  with an older vault.
+  recorded when the vault is opened next (`catch_up`). A passkey that was revoked according to the record does not become valid
+  again if an older vault is put in place.
 
 Source: W3C, Web Authentication Level 3, sections 5.4, 5.5 and 7; docs/reference/signed-decisions.md. Not here: checking a
 browser's answer (model/passkey.py), the question (consents.py), the decision (service.py), the page (http/pages.py).

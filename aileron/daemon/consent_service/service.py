@@ -143,8 +143,9 @@ class DecisionService:
         return msgspec.structs.replace(settled, held_until=utc(until)), None
 
     def _check_digest(self, decision: Decision, question: Question) -> CandidateRow:
-        """Return the candidate with the digest that the decision is about: the question, an edit, or a plan with a
-        displayed preview. Raises NotCounted if there is none, or if an approval is not about the newest preview.
+        """Return the candidate whose digest the decision names. A candidate is the question as asked, an edited version
+        of it, or a plan with a preview that was displayed. Raises NotCounted if there is no such candidate, or if an approval
+        is not about the newest preview.
         """
         candidate = next((candidate for candidate in question.candidates if candidate.digest == decision.digest), None)
         if candidate is None:
@@ -158,8 +159,8 @@ class DecisionService:
         return candidate
 
     async def _check_seen(self, question: Question, candidate: CandidateRow) -> None:
-        """Check that the person saw a preview, which `candidate` then includes, if the run would change only what its
-        preview shows. Raises NotCounted if `candidate` includes none.
+        """Check that `candidate` includes a preview, which the person then saw, if the run would change only what its
+        preview shows. Raises NotCounted otherwise.
 
         The error does not contain a service's message about a failed preview: only an approver may read that message, and the
         approver's surface shows it.
@@ -208,8 +209,8 @@ class DecisionService:
         """Make changes that were approved earlier but not made, because the vault was locked or the daemon ended, if they
         may still be made. The caller holds `changing`.
 
-        Nothing is fetched here: how to fetch a secret was stored only in memory for its question, so a person must ask
-        again.
+        Nothing is fetched here, because the way to fetch a secret was stored only in memory, with its question. So a person
+        must ask again.
         """
         for approval_id in await self._audit.approved_consents():
             await self._carried_out(Settled(status=RunStatus.APPROVED, approval_id=approval_id, audit_id=None))

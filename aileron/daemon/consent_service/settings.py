@@ -1,8 +1,8 @@
 """The settings that the daemon runs with. Changes to config.toml take effect while it runs, as far as a person approved them.
 
 Runs in the daemon. Any process of the same user can write the file. With an approver, settings that need consent (`CONSENTED`)
-stay as approved last, and the person is asked about the difference; other settings, and all of them without an approver, are in
-force at once.
+stay as approved last, and the person is asked about the difference. Other settings are in force at once, and so are all
+settings if there is no approver.
 
 Rules
 - A file that cannot be read changes nothing: the settings in force stay, and `problem` says why. Every check reads such a file
@@ -12,8 +12,8 @@ Rules
 - The file is checked for changes before a run, when the status is requested, and every LOOK_S. For a file that was adopted, a
   check is one stat.
 - Which settings change is recorded before they take effect. What cannot be recorded does not take effect.
-- Objects that use settings hold the `LiveSettings` and read them when they need them. They are replaced on the event loop,
-  between two of its steps. A run in progress keeps the settings that it began with.
+- Objects that use settings hold the `LiveSettings`, and read the settings from it when they need them. The settings are
+  replaced on the event loop, between two of its steps. A run in progress keeps the settings that it began with.
 
 Source: docs/reference/configuration.md, docs/reference/consents.md. Not here: what the keys mean (config.py), what was approved
 (consent_checks.py).
@@ -177,8 +177,8 @@ class SettingsInForce:
             await self.look()
 
     async def _put_in_force(self, wanted: Settings | None = None, *, approved: JSONObject | None = None) -> None:
-        """Put the settings of config.toml in force, after recording which ones change: `wanted`, or those that it had before.
-        `approved` are values that a person approved just now.
+        """Put the settings of config.toml in force, after recording which ones change: `wanted` or, if that is None,
+        the settings that the file had before. `approved` are values that a person approved just now.
 
         Raises AileronError if the change cannot be recorded; then nothing changes.
         """
@@ -199,8 +199,9 @@ class SettingsInForce:
             _log.info("config.toml was taken up")
 
     def _next(self, wanted: Settings) -> Settings:
-        """Return the settings to put in force for those of config.toml: with the values that a person approved just now or
-        earlier, if decisions are signed, and without the settings that take effect at the daemon's next start.
+        """Return the settings to put in force when config.toml has the settings `wanted`. If decisions are signed,
+        settings that need consent get the values that a person approved just now or earlier. Settings that take effect only at
+        the daemon's next start stay as they are.
         """
         now, approved = self._settings.now, self._approved
         if approved is None and self._approver.is_hinted:

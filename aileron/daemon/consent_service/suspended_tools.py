@@ -112,7 +112,7 @@ class SuspendedTools:
             return False
 
     def suspended(self, uses: Iterable[ToolKey]) -> list[ToolState]:
-        """Return those of the given operations that are suspended, without duplicates."""
+        """Return the suspended operations among the given ones, without duplicates."""
         found = (self._states.get(key) for key in dict.fromkeys(uses))
         return [state for state in found if state is not None and state.suspended is not None]
 

@@ -80,8 +80,8 @@ def _add(reached: dict[str, HostReached], ended: set[str], facts: JSONObject) ->
 
 
 def _number(facts: JSONObject, name: str) -> int:
-    """Return the number in the field `name` of an event, which is only displayed; 0 if the field has no number, which no
-    daemon writes.
+    """Return the number in the event's field `name`, or 0 if the field has no number. No daemon writes such an event,
+    and the number is only displayed.
     """
     found = facts.get(name)
     return found if isinstance(found, int) else 0

@@ -111,7 +111,9 @@ class OnlyOfCells:
 
     @contextlib.contextmanager
     def _place(self, cell: CellSession) -> Iterator[None]:
-        """Hold one of the cell's MAX_UNDER_WAY places for the block. Raises AileronError (busy) if none is free."""
+        """Occupy one of the cell's MAX_UNDER_WAY slots for requests during the block. Raises AileronError (busy) if no
+        slot is free.
+        """
         if self._under_way[cell.id] >= MAX_UNDER_WAY:
             raise AileronError(
                 FailureClass.BUSY, f"{MAX_UNDER_WAY} requests of this cell are under way: try again", retriable=True

@@ -83,8 +83,8 @@ class Families:
         return UNSEEN
 
     def names_of(self, pid: int) -> frozenset[str] | None:
-        """Return the names of all families that a process belongs to, those of all its ancestors included; None if they
-        cannot be determined.
+        """Return the names of all families that a process belongs to, including the families of all its ancestors. None
+        if the families cannot be determined.
         """
         if not self._first:
             return frozenset()

@@ -199,8 +199,8 @@ class Ingress:
         ours.sendmsg([encode(start)], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, listeners)], socket.MSG_DONTWAIT)
 
     async def _tell(self, ours: socket.socket, is_over: anyio.Event) -> None:
-        """Send ingress, over the control socket `ours`, the known callers, now and after each change, and a message to stop
-        once `is_over` is set. An ingress that has ended is no error here.
+        """Send messages to ingress over the control socket `ours`: the known callers, now and after each change, and
+        the request to stop, once `is_over` is set. It is no error here if ingress has ended.
         """
         changed = asyncio.Event()
         self.known.subscribe(changed.set)

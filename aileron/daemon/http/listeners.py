@@ -9,10 +9,11 @@ what its caller sends, and the page shows nothing before it is unlocked (web/adm
     daemon.listen, https    the same without pages
 
 Rules
-- The Host of a request must be a name of this listener (a rebinding name is refused): on loopback localhost and its addresses,
-  elsewhere the address itself and the names of its certificate. An Origin, if a browser sends one, must be the loopback port;
-  no page may use the address. A browser that reports another site as the requester (Sec-Fetch-Site) is answered only if a person
-  follows a link to a page: it sends no Origin with requests that another site's page only embeds.
+- The Host of a request must be a name of this listener (a rebinding name is refused). On loopback, that is `localhost` or one
+  of its addresses; elsewhere, it is the configured address or a name in its certificate. An Origin, if a browser sends one,
+  must be that of the loopback port; no page may use the configured address. A browser that reports another site as the
+  requester (Sec-Fetch-Site) is answered only if a person follows a link to a page, because a browser sends no Origin with
+  requests that another site's page only embeds.
 
 Source: RFC 9110, section 7.2 (Host); RFC 6454 (Origin); W3C, Fetch Metadata Request Headers; docs/reference/http-api.md. Not
 here: the routes of the sockets (api/).

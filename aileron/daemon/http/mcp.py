@@ -238,8 +238,8 @@ class AgentProtocol:
         await self._answer(channel, agent)
 
     def _session_of(self, first: bytes) -> tuple[str, bytes]:
-        """Return the session of a connection whose first bytes are `first`, and those of these bytes that the protocol
-        process still needs.
+        """Return the session that a connection's first bytes identify, and the part of `first` that must still be
+        passed on to the protocol process.
         """
         line, end, rest = first.partition(b"\n")
         token = _token_of(line, is_whole=bool(end))
@@ -346,8 +346,8 @@ class AgentProtocol:
             await anyio.sleep(LOOK_S)
 
     async def _forget_changed(self) -> None:
-        """Delete the stored answers to agents' first requests if the actions or the limited sessions have changed since, or
-        if that cannot be checked, because without a protocol process the daemon cannot make new ones.
+        """Delete the stored answers to agents' first requests if the actions or the limited sessions have changed since
+        they were stored, or if this cannot be checked. Without a protocol process, the daemon cannot make new answers.
         """
         seen, self._seen = self._seen, None
         with contextlib.suppress(OSError):  # no thread for a check: they may be wrong

@@ -8,8 +8,8 @@ Rules
 - No message is sent before the process has made itself inaccessible to other processes, which may share the socket that it is
   started with (isolated/process.py).
 - Each call on the control socket uses MSG_DONTWAIT, because the process shares the flag O_NONBLOCK and may clear it.
-- The process owns an agent once it has confirmed that on the agent's channel, before it reads a byte. Until then, the agent can
-  still be passed to another process.
+- The process owns an agent once it has confirmed, on the agent's channel, that it took the agent. It does so before it reads a
+  byte. Until then, the agent can still be passed to another process.
 - The process is ended once it reports that it is unused and has taken every agent that was passed to it, so that no agent is
   lost.
 

@@ -1,7 +1,7 @@
 """The daemon's side of the page: implements the calls of web/daemon_port.py.
 
-Runs in the daemon. Only here in the daemon is an approver's private key decrypted: for one unlocked page, in memory that no
-other process can read (supervise.py: not dumpable), for as long as web/sessions.py allows.
+Runs in the daemon. This is the only place in the daemon where an approver's private key is decrypted: for one unlocked page, in
+memory that no other process can read (supervise.py: not dumpable), for as long as web/sessions.py allows.
 
 Rules
 - Only the key that the vault names is ever decrypted.

@@ -8,8 +8,9 @@ to that process (web/sessions.py).
     /proc/PID/fd          the holder of a socket with that inode → one process, and its start time
 
 Rules
-- Exactly one process of our own user, or none: a socket that two processes hold, one whose holders we may not inspect
-  (another user's, one that is not dumpable), and one of another network namespace are treated like an attack.
+- The result is exactly one process of our own user, or none. A socket is treated like an attack if two processes hold it, if
+  its holders may not be inspected (another user's process, or one that is not dumpable), or if it belongs to another network
+  namespace.
 - A process is identified by its number and its start time (proc_pid_stat(5), field 22): the kernel reuses numbers.
 - A process does not count as a holder if it has ended or may not be inspected. On any other error, such as no free descriptor,
   no process is identified, because a second holder may have been missed.

@@ -444,8 +444,8 @@ class Sessions:
         return [*self._above(opener), *(() if by_token is None else (by_token,))]
 
     def limited(self) -> frozenset[str]:
-        """Return the hexadecimal digests of the tokens of limited sessions. A limited session cannot use every action, or the
-        protocol does not list every action to it.
+        """Return the hexadecimal digests of the tokens of limited sessions. A session is limited if it can use only
+        some actions, or if the protocol lists only some actions to it.
         """
         is_any = self._is_any_limited()
         return frozenset(

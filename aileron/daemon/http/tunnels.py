@@ -7,7 +7,7 @@ and get a refusal with the reason.
 Rules
 - The process is identified once, when its connection is accepted; its session is checked every LOOK_S for as long as the
   connection lasts.
-- A connection that belongs to no cell is refused and takes no place of a tunnel. At most MAX_STRANGERS connections are being
+- A connection that belongs to no cell is refused and does not count as a tunnel. At most MAX_STRANGERS connections are being
   refused at once.
 - Without a free descriptor, nothing is accepted for a while (accepting.py).
 

@@ -65,8 +65,8 @@ def newest_of_kind(versions: Sequence[ConnectorManifest], connector: str, kind: 
 
 
 def binding_reach(versions: Sequence[ConnectorManifest], connector: str, kind: str) -> Reach:
-    """Return the reach of a binding that is created now: the reach of the newest version, with the hosts and scopes of older
-    versions that are otherwise alike.
+    """Return the reach of a binding that is created now: the reach of the newest version, and also the hosts and scopes
+    of older versions whose reach is otherwise the same.
 
     Raises AileronError as `newest_of_kind` does.
     """

@@ -1,5 +1,5 @@
-"""Reads the archive that a question is about again before installation, checks it again, and compares it with the question's
-description.
+"""Checks an archive once more before installation: reads the archive that a question is about, and compares it with the
+question's description.
 
 Runs in the daemon. A question names a connector by its pin and where it was found: a path on this machine, or NAME@VERSION,
 whose fetched archive is in staging. Neither place is trusted: signature, name, version and pin are checked again, and

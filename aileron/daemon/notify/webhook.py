@@ -5,10 +5,10 @@ that are public or that the user's `egress.private` names; no redirect is follow
 of its response is read.
 
 Rules
-- The signing key is a secret in the vault that a setting names, in the form of a webhook key (`whsec_` and 24 to 64 bytes in
-  base64), so that no other secret can be used for this. The key is lent for each attempt, to make one signature.
-- One notice is sent at a time, with a few attempts each, from a bounded queue. A notice that was not sent within ten minutes is
-  dropped, for example because the vault is locked.
+- The signing key is a secret in the vault that a setting names. It must have the form of a webhook key (`whsec_` and 24 to 64
+  bytes in base64), so that no other secret can be used for this. The key is lent for each attempt, to make one signature.
+- One notice is sent at a time, with a few attempts each, from a bounded queue. A notice that could not be sent within ten
+  minutes, for example because the vault is locked, is dropped.
 - A problem is logged once, until a request succeeds; never with the path of the URL, which may be a secret.
 - These requests are not recorded in the ledger, because they belong to no run.
 

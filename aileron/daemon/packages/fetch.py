@@ -335,8 +335,8 @@ class FetchJobs:
     async def _fetch_connector(
         self, job: _Job, wanted: ArtifactRequest, pinned: str | None, on_conflict: OnConflict = "refuse"
     ) -> None:
-        """Fetch a connector into staging. Raises AileronError (hash_mismatch) if the fetched bytes do not have the hash
-        `pinned`, if given.
+        """Fetch a connector into staging. Raises AileronError (hash_mismatch) if `pinned` is given and is not the hash
+        of the fetched bytes.
         """
         trust = await in_thread(self._finding.trust)
         if len(job.connectors) >= MAX_CONNECTORS:

@@ -61,8 +61,8 @@ class Updates:
         self._forges = forges
 
     async def updates(self, *, prerelease: bool) -> list[Update]:
-        """Return a row for each installed action that has a source, and for each connector that an installed action is pinned to,
-        with the version in use and the newest published version.
+        """Return a row for each installed action that has a source, and for each connector that an installed action is
+        pinned to. A row has the version in use and the newest published version.
         """
         listed = await anyio.to_thread.run_sync(self._base.actions.list_actions)
         used = sorted(set(_used(listed)))
@@ -121,7 +121,9 @@ class Updates:
         await self._base.audit.note(events.ConnectorRemoved(connector=pin.name, version=pin.version, hash=pin.hash))
 
     async def _waited_for(self) -> set[str]:
-        """Return the connector pins of every plan that waits for a person or runs, and of every action file in a question."""
+        """Return the connector pins of every plan that is running or waiting for a person, and of every action file in
+        a question.
+        """
 
         def look(snapshot: Snapshot) -> tuple[list[str], set[str]]:
             waiting = [row.id for row in snapshot.open_approvals() if row.kind == ACTION_KIND]

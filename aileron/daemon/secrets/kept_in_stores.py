@@ -11,9 +11,9 @@ Rules
   and the other fetches are cancelled.
 - A connector may learn the name of a secret that its request waits for, but not where the secret is stored.
 - A value is lent for FRESH_S after it was fetched. Responses are searched for it for as long as the vault is open.
-- A request to a host to which such a secret could have been sent waits until the secret is known, even if the request has no
-  credential, because otherwise its response could not be searched for the secret. If the secret cannot be fetched, the request
-  is refused.
+- A request waits until every secret outside the vault that could have been sent to its host is known, even if the request has
+  no credential. Otherwise its response could not be searched for the secret. If the secret cannot be fetched, the request is
+  refused.
 
 Source: docs/reference/bindings.md, "Secrets that are kept elsewhere". Not here: how such a secret is fetched
 (aileron/secret_stores).
@@ -85,7 +85,7 @@ class SecretsInStores:
         return not self._to_fetch(use, destination)
 
     async def ready(self, use: CredentialUse | None, destination: HostPort, deadline: float) -> None:
-        """Wait until all secrets are known that a request with this credential to this host needs.
+        """Wait until every secret that a request with this credential to this host needs is known.
 
         Raises AileronError as `Fetcher.fetch` does, and (binding_failed) if a value changed.
         """
@@ -203,8 +203,8 @@ class SecretsInStores:
 
 
 def _for_connector(name: str, error: AileronError) -> AileronError:
-    """Return the error to raise for a connector's request. A network error is reworded without the secret's location, because
-    the connector gets to see it (executor/broker.py); any other error ends the run, and is returned unchanged.
+    """Return the error to raise for a connector's request. A network error is reworded without the secret's location,
+    because the connector can see the error (executor/broker.py). Any other error ends the run, and is returned unchanged.
     """
     failure = error.failure
     if failure.failure_class is not FailureClass.NETWORK_ERROR:

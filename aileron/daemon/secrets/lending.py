@@ -1,5 +1,5 @@
-"""Lends the vault's secrets in the type that egress needs. oauth/ renews them and secret_stores/ fetches them; this module
-connects these rooms, which do not import each other.
+"""Lends the vault's secrets in the type that egress needs. oauth/ renews tokens and secret_stores/ fetches secrets;
+this module connects these packages, which do not import each other.
 
 Runs in the daemon. For `oauth2_client`, the lent secret is a token that was obtained with the stored secret (oauth/minting.py),
 for the grant that the binding was approved for.

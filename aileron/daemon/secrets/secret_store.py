@@ -3,8 +3,8 @@
 Runs in the daemon, behind the operator's socket. The value of a secret is never returned.
 
 Rules
-- With an approver, a secret that is bound, that a setting names, or that a waiting question about a binding names is not
-  replaced without a question, because the new value would be another credential than the approved one.
+- With an approver, a secret is not replaced without a question if it is bound, or if a setting or a waiting question about a
+  binding names it. The new value would not be the approved credential.
 - With an approver, no secret leaves the vault as a token before a person has approved its receiver: a caller that adds a
   reference names both the token and the receiver.
 

@@ -57,7 +57,9 @@ MAX_OPEN: Final = 8
 _KEPT: Final = 32
 """Maximum number of ended sign-ins, the newest ones, whose state is still reported: a client asks within seconds."""
 _MAX_SECRET_NAME: Final = 55
-"""Maximum number of characters of a generated secret name for tokens, before a suffix of up to nine; the vault accepts 64."""
+"""Maximum number of characters of a generated secret name for tokens, before a suffix of up to nine characters; the
+vault accepts 64.
+"""
 _INVITED_S: Final = 30.0
 """Seconds to wait for the address that the person must visit. It takes one request to the provider for a sign-in with a device
 code, none for one in a browser, and one more if a client must be registered.

@@ -54,8 +54,8 @@ LOOK_S: Final = 60.0
 while the machine was suspended.
 """
 _AGAIN_S: Final = 5.0
-"""Seconds until the next attempt to record a change that could not be written to the ledger: a full disk is hardly emptied
-sooner.
+"""Seconds until the next attempt to record a change that could not be written to the ledger: a full disk is unlikely to
+have space again sooner.
 """
 _log = logging.getLogger(__name__)
 

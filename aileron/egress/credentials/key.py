@@ -4,7 +4,8 @@ first message.
 Pure; runs in the daemon.
 
 Rules
-- The key is in one place, which the connector must leave empty: no header field, parameter, member or part of a path.
+- The key is in one place: a header field, a parameter, a member or a part of the path. The connector must leave this place
+  empty.
 - In a header field, `{key}` in `format` is replaced. A secret with bytes that a header cannot carry is refused only if
   it is sent in a header field.
 

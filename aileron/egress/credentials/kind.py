@@ -1,8 +1,9 @@
 """The properties of a kind of credential in egress. Each kind is one value, so that a new kind is added in one place.
 
-Pure. Each field of `Kind` belongs to a step (rules.py, engine.py). A default is what a kind needs that does nothing at that
-step; what is reserved has none, because a kind that forgot it would let a connector set its own field beside the
-credential. All fields but `put` and `roots` deal with the declaration (`CredentialNeed`), before anything is lent.
+Pure. Each field of `Kind` belongs to a step (rules.py, engine.py). The default of a field suits a kind that does nothing at
+that step. The field `reserved` has no default, because a kind that forgot it would let a connector set a header field of its
+own beside the credential. All fields but `put` and `roots` deal with the declaration (`CredentialNeed`), before anything is
+lent.
 
 Not here: the kinds (key.py, authorization.py, signatures.py, certificate.py, login.py).
 """

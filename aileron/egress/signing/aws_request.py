@@ -5,9 +5,8 @@ Pure; runs in the daemon, on what a jailed connector wrote. An unmodified boto3 
 was given, here a placeholder. That worthless signature is removed, not refused, so that the library needs no change.
 
 Rules
-- Removed are an `Authorization` that begins with `AWS4-HMAC-SHA256`, `X-Amz-Date`, `Date`, `X-Amz-Security-Token`, and
-  the signature's parameters of a presigned URL. Any other `Authorization`, and a signature of another version, is
-  refused.
+- These are removed: an `Authorization` that begins with `AWS4-HMAC-SHA256`, `X-Amz-Date`, `Date`, `X-Amz-Security-Token`, and
+  the signature's parameters of a presigned URL. Any other `Authorization`, and a signature of another version, is refused.
 - A URL that the connector presigned is presigned again, for at most `MAX_EXPIRES_S`. The form of the connector's
   request thus chooses the form of the signature.
 - The connector's `x-amz-content-sha256` is kept if it is a hash, and the body must have that hash (engine.py). An
@@ -45,8 +44,8 @@ __all__ = [
 ]
 
 MAX_EXPIRES_S: Final = 300
-"""Maximum lifetime of a presigned URL in seconds: five minutes, as it is used when it is made, and clocks may differ.
-AWS accepts up to seven days.
+"""Maximum lifetime of a presigned URL in seconds: five minutes, because the URL is used as soon as it is made, and
+clocks may differ. AWS accepts up to seven days.
 """
 
 _HASH: Final = re.compile(r"[0-9a-f]{64}")

@@ -42,7 +42,7 @@ _T = TypeVar("_T", bound=Answer)
 
 MAX_SKEW_S: Final = 300.0
 """Maximum difference in seconds between this machine's clock and a service's: five minutes. Most services accept a
-signature that is so old, S3 one of 15 minutes.
+signature that is this old; S3 accepts one that is 15 minutes old.
 """
 _LOOKED_AT: Final = frozenset({400, 401, 403})
 

@@ -1,6 +1,6 @@
 """The time of day for signatures and certificates: the only place in egress that reads it.
 
-Runs in the daemon. No wait depends on it, because setting the clock could prolong such a wait
+Runs in the daemon. No wait depends on the time of day, because setting the clock could prolong the wait
 (tests/runs/test_limits.py). With a wrong time, a service refuses the signature (refused.py).
 """
 

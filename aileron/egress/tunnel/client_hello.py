@@ -56,8 +56,8 @@ class ClientHello(msgspec.Struct, frozen=True):
 
 
 class HelloReader:
-    """A reader of one ClientHello, which takes bytes as they arrive. It cannot be used after RefusedError, or after its
-    end.
+    """A reader of one ClientHello, which takes bytes as they arrive. Do not feed it again after it has returned
+    the ClientHello or raised RefusedError.
     """
 
     def __init__(self) -> None:
@@ -66,8 +66,8 @@ class HelloReader:
         self._message = bytearray()
 
     def feed(self, data: bytes) -> ClientHello | None:
-        """Take more bytes, and return the ClientHello, or None while it is incomplete. Bytes after its last record are
-        ignored, and not counted in `consumed`.
+        """Take more bytes, and return the ClientHello, or None while it is incomplete. Bytes after the last record of
+        the ClientHello are ignored, and not counted in `consumed`.
 
         Raises RefusedError: tunnel_no_tls if the bytes are not a ClientHello, tunnel_no_name if it has no server name,
         tunnel_other_name if it has several names or one that is not a host name.
@@ -142,7 +142,9 @@ class _Bytes:
         return int.from_bytes(self.take(size), "big")
 
     def vector(self, size: int, least: int = 0) -> _Bytes:
-        """Take a length field of `size` bytes, and return as many further bytes as the field states, at least `least`."""
+        """Take a length field of `size` bytes, and return as many further bytes as the field states. Raise RefusedError
+        if the field states fewer than `least`.
+        """
         length = self.number(size)
         if length < least:
             raise _no_tls("a length in it is wrong")

@@ -1,5 +1,5 @@
-"""The check that the name stays the same until the server has responded, because a client can send a second
-ClientHello, even unasked.
+"""A check that the client names the same TLS server until the server has responded. A client can send a second
+ClientHello, even unasked, and name another server in it.
 
 Pure. Runs in the daemon, between the two ends of a tunnel, for the first few kilobytes of it. After the first
 ClientHello, a client can state a host name in clear only in another ClientHello, which it sends because the server sent

@@ -1,4 +1,4 @@
-"""The interface that tunnels need of the ledger, as a Protocol, and the values written there: openings, ends and refusals.
+"""The interface to the ledger that tunnels need, as a Protocol, and the values that are recorded: openings, ends and refusals.
 
 The daemon passes in the journal. A tunnel is recorded before the first packet to the host, and again when it is over.
 After a crash the ledger says that the tunnel was open, but not how many bytes it carried.
@@ -26,8 +26,8 @@ class TunnelIntent(msgspec.Struct, frozen=True):
 
 
 class TunnelReport(msgspec.Struct, frozen=True):
-    """The end of a tunnel. The byte counts are those of TLS in each direction; `address` is None if no connection was
-    made.
+    """The end of a tunnel. The byte counts are the bytes of TLS in each direction. `address` is None if no connection
+    was made.
     """
 
     session: str
@@ -40,7 +40,7 @@ class TunnelReport(msgspec.Struct, frozen=True):
 
 
 class TunnelJournal(Protocol):
-    """Protocol with which tunnels out of cells are recorded in the ledger."""
+    """Interface for recording tunnels out of cells in the ledger."""
 
     async def opened(self, intent: TunnelIntent) -> str:
         """Record that a tunnel opens, and return its id. The record is durable on return; an error stops the tunnel."""

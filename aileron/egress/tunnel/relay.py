@@ -4,8 +4,8 @@ Runs in the daemon; trusts neither end, and does not interpret the bytes.
 
 Rules
 - Each direction has one piece at a time, so a side that does not read stops the other side (back-pressure), with at
-  most one piece in memory. A piece that is being moved is in the scratch buffer that all relays share, from one system
-  call to the next.
+  most one piece in memory. Between the system call that reads a piece and the one that writes it, the piece is in a
+  scratch buffer that all relays share.
 - Until the HelloWatch has finished, it checks each piece first; a piece that it refuses is not passed on.
 - The end of one direction is passed on (shutdown(2)), and the other direction continues, with HALF_IDLE_S as its idle
   limit.

@@ -109,7 +109,7 @@ class WayOut:
                     self._turned_away -= 1
 
     def _no_place(self, session: str) -> str | None:
-        """Return the limit because of which the session cannot open another tunnel now; None if it can."""
+        """Return the limit that keeps the session from opening another tunnel now; None if it can open one."""
         if len(self._open.get(session, ())) >= MAX_OF_A_SESSION:
             return f"{MAX_OF_A_SESSION} connections of this cell are open: close some"
         if sum(map(len, self._open.values())) >= MAX_TUNNELS:
@@ -130,7 +130,7 @@ class WayOut:
                 del self._open[session]
 
     def count_opened(self, session: str) -> None:
-        """Count a tunnel that was opened towards the session's maximum number of tunnels per minute."""
+        """Count one more opened tunnel against the session's maximum number of tunnels per minute."""
         self._rate_of(session).opened += 1
 
     def _rate_of(self, session: str) -> _Rate:
@@ -252,9 +252,9 @@ class _Tunnel:
         return data
 
     async def _admitted(self, destination: HostPort) -> None:
-        """Have the policy admit the host (step 3), while the client waits. Raises RefusedError if the host is refused
-        or nobody decided, also because the client disconnected first; _Gone if the client disconnected after the
-        decision; AileronError if the policy raised one.
+        """Have the policy admit the host (step 3), while the client waits. Raises RefusedError if the host is refused,
+        or if nobody decided, for instance because the client disconnected before a decision. Raises _Gone if the client
+        disconnected after the decision, and AileronError if the policy raised one.
         """
         decided: Admitted | Refused | AileronError | None = None
         async with anyio.create_task_group() as tasks:

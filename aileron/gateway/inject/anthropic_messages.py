@@ -5,8 +5,8 @@ Rules
   blocks of the provider's own tools. Only an empty text is left out, because the API does not accept one from a client.
 - The agent sees one message: the first round's id, the blocks of all rounds numbered consecutively, the last round's
   `stop_reason`, and the token counts of all rounds.
-- In a turn with calls of both the agent's and Aileron's tools, Aileron's run before the message ends. Their results are
-  inserted before the agent's own results in its next request.
+- In a turn with calls of both the agent's and Aileron's tools, Aileron's tools run before the message ends. In the
+  agent's next request, their results are inserted before the results of the agent's tools.
 
 Pure. Source: docs.anthropic.com, "Messages", "Streaming", "Tool use", "Extended thinking". Not here: I/O (exchange.py).
 """
@@ -69,7 +69,7 @@ class MessagesAsk(Ask):
 
     def recalled(self, memory: Memory) -> list[Edit]:
         """Return edits that replace each assistant message by the complete messages, with calls of Aileron's tools,
-        that the memory has for it. The results of these calls are inserted before the results of the agent's own.
+        that the memory has for it. The results of these calls are inserted before the results of the agent's own calls.
         """
         edits: list[Edit] = []
         if memory.is_empty:
@@ -310,8 +310,8 @@ class MessagesAnswer(Answer):
 
     def _reason(self, reason: JSON) -> JSON:
         """Return the stop reason that the agent sees, for the model's stop reason. It is `end_turn` instead of
-        `tool_use` if the model called only Aileron's tools, because the agent would wait for calls that it does not
-        see.
+        `tool_use` if the model called only Aileron's tools, because the agent would otherwise wait for calls that it
+        does not see.
         """
         return "end_turn" if reason == "tool_use" and not self._theirs else reason
 
@@ -325,8 +325,8 @@ def _put_together(block: JSONObject, fields: Mapping[str, Sequence[JSON]]) -> No
 
 
 def _key(before: str, message: JSONObject) -> str:
-    """Return the memory key of an assistant's message, made from `before`, the digest of all earlier turns, and from
-    the ids of the message's calls, or from its text if it has no calls.
+    """Return the memory key of an assistant's message. It is made from `before`, which is the digest of all earlier
+    turns, and from the ids of the message's calls, or from its text if it has no calls.
     """
     if ids := _ids(message, "tool_use", "id"):
         return key_of("messages, calls", before, *ids)

@@ -353,8 +353,8 @@ class ChatAnswer(Answer):
 
     def _reason(self, reason: JSON) -> JSON:
         """Return the finish reason that the agent sees, for the model's finish reason. It is `stop` instead of
-        `tool_calls` if the model called only Aileron's tools, because the agent would wait for calls that it does not
-        see.
+        `tool_calls` if the model called only Aileron's tools, because the agent would otherwise wait for calls that it
+        does not see.
         """
         return "stop" if reason == "tool_calls" and not self._calls else reason
 
@@ -396,8 +396,8 @@ def _join(call: JSONObject, piece: JSONObject, parts: _Parts, way: tuple[str, ..
 
 
 def _key(before: str, message: JSONObject) -> str:
-    """Return the memory key of an assistant's message, made from `before`, the digest of all earlier turns, and from
-    the ids of the message's calls, or from its text if it has no calls.
+    """Return the memory key of an assistant's message. It is made from `before`, which is the digest of all earlier
+    turns, and from the ids of the message's calls, or from its text if it has no calls.
     """
     ids = [str(dict_of(call).get("id")) for call in list_of(message.get("tool_calls"))]
     if ids:

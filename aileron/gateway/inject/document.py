@@ -6,7 +6,7 @@ could change its text, such as the form of a number or an escape, so unchanged v
 
 Rules
 - Text that two programs could read differently is rejected: a name that occurs twice, `NaN`, a number that is too long.
-- A value is parsed once, and a member that is an array element by element.
+- A value is parsed once. If a member is an array, its elements are parsed one by one.
 - A text with more than MAX_PARTS members or elements, or about MAX_VALUES values, is not read, because a value takes
   many times the memory of its text.
 

@@ -22,8 +22,8 @@ of text, and one or two images of 6 MiB each in base64. Another limit, on the nu
 bounds the time.
 """
 _END: Final = re.compile(rb"\r?\n\r?\n")
-"""The end of an event. The providers end lines in one of these two ways. A carriage return alone, which the standard
-allows, ends no event here.
+"""Pattern of the end of an event: an empty line, in one of the two ways in which the providers end lines. A carriage
+return alone, which the standard allows, ends no event here.
 """
 _LINES: Final = re.compile(rb"\r?\n")
 

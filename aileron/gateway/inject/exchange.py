@@ -90,8 +90,8 @@ MAX_HELD_BYTES: Final = 64 << 20
 request late in a long conversation has two or three megabytes. Further requests fail as `busy`.
 """
 MAX_WHOLE_BYTES: Final = MAX_EVENT_BYTES
-"""Maximum size in bytes of a provider's answer that is not streamed: that of a stream's last event, which has the same
-content.
+"""Maximum size in bytes of a provider's answer that is not streamed: the maximum size of a stream's last event, which
+has the same content.
 """
 MAX_ROUND_BYTES: Final = 64 << 20
 """Maximum size of the events of one round: 64 MiB. 128,000 tokens, each in its own event with 350 bytes of overhead,
@@ -120,8 +120,8 @@ LONGEST_WHOLE_S: Final = 480.0
 clients wait 600 s.
 """
 KEEP_ALIVE_S: Final = 10.0
-"""Seconds between two keep-alive messages to the agent: the shortest timeout of an intermediate program that was
-observed is 30 s.
+"""Seconds between two keep-alive messages to the agent: the shortest timeout that was observed in a program between
+Aileron and the agent is 30 s.
 """
 TRIES: Final = 2
 _MAX_DELAY_S: Final = 20.0
@@ -395,8 +395,8 @@ class Exchange:
             self._memory.put(self._unfinished, Entry(tuple(said)))
 
     async def _round(self, body: bytes, number: int) -> Round | None:
-        """Send the request of round `number`, and return the model's answer; None if the provider's response was
-        another and was passed on to the agent.
+        """Send the request of round `number`, and return the model's answer; None if the provider's response was not a
+        model's answer and was passed on to the agent.
         """
         for again in range(TRIES, -1, -1):
             async with self._upstream.ask(body, number) as provider:

@@ -99,8 +99,8 @@ class Memory:
             self.put(key, entry if known in (None, entry) or not entry.said else _DOUBTED)
 
     def doubt(self, keys: Iterable[str]) -> None:
-        """Mark as ambiguous the existing entries under these keys of a conversation without hidden rounds, because they
-        belong to another conversation.
+        """Mark the existing entries under these keys as ambiguous. The keys are those of a conversation without hidden
+        rounds, so the entries belong to another conversation.
         """
         with self._lock:
             for key in keys:

@@ -5,8 +5,8 @@ Rules
   repeated as they came, unless the provider stores nothing and they carry no `encrypted_content`, because the API could not
   find such items again. With a `conversation`, the provider stores the model's items itself, so only the results are sent.
 - The agent sees one response: the first round's id, the items of all rounds numbered consecutively, renumbered events, and the
-  token counts of all rounds. The agent's next `previous_response_id` is that id; it is replaced by the last round's id, where
-  the results of Aileron's tools are.
+  token counts of all rounds. The agent's next request has the first round's id as `previous_response_id`. That id is
+  replaced by the last round's, because only that response includes the results of Aileron's tools.
 - Aileron's tools are removed from the list of tools that the API repeats.
 - A request that runs in the background, or takes its tools from a stored prompt, is passed on without Aileron's tools.
 
@@ -85,7 +85,7 @@ class ResponsesAsk(Ask):
 
     def recalled(self, memory: Memory) -> list[Edit]:
         """Return edits that replace each sequence of consecutive items of the model by the complete items that the
-        memory has for it. The results of calls of Aileron's tools precede the results of the agent's own.
+        memory has for it. The results of calls of Aileron's tools precede the results of the agent's own calls.
         """
         edits: list[Edit] = []
         if memory.is_empty:
@@ -141,9 +141,9 @@ class ResponsesAsk(Ask):
         )
 
     def entry(self, answer: Answer, said: Sequence[str], results: Sequence[Answered]) -> Mapping[str, Entry]:
-        """Return the memory entries that store the hidden rounds of an answer, under each key by which the agent's next
-        request can refer to it: the response's items, the response's id, or the agent's calls in a conversation that
-        the provider stores.
+        """Return the memory entries that store the hidden rounds of an answer. There is one under each key by which the
+        agent's next request can refer to the answer: the response's items, the response's id, or the agent's calls in a
+        conversation that the provider stores.
         """
         assert isinstance(answer, ResponsesAnswer)
         sent = self.results(results)
@@ -376,8 +376,8 @@ def _runs(items: Sequence[Value]) -> Iterator[tuple[int, int]]:
 
 
 def _key(before: str, said: Sequence[JSONObject]) -> str:
-    """Return the memory key of a model's consecutive items, made from `before`, the digest of all earlier turns, and
-    from the ids of their calls, or from their text if there are no calls.
+    """Return the memory key of a model's consecutive items. It is made from `before`, which is the digest of all
+    earlier turns, and from the ids of the items' calls, or from their text if there are no calls.
     """
     ids = [str(item["call_id"]) for item in said if _is_call(item)]
     if ids:

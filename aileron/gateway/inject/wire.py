@@ -173,8 +173,8 @@ def trail(root: str, turns: Iterable[Sequence[str] | None]) -> list[str]:
 
 
 def added_usage(total: JSON, other: JSON) -> JSON:
-    """Return the sum of the token counts of two answers, which are JSON: all numbers are added, at any depth; of any
-    other value, the one in `other` is used if there is one.
+    """Return the sum of the token counts of two answers, which are JSON. Numbers are added, at any depth. Any other
+    value is taken from `other` if `other` has it.
     """
     if isinstance(total, dict) and isinstance(other, dict):
         return {name: added_usage(total.get(name), other.get(name)) for name in {**total, **other}}

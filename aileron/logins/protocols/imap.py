@@ -412,7 +412,7 @@ class ImapFilter(Filter):
             _check_reads(name, arguments)
 
     def down(self, data: bytes) -> Iterable[Passed]:
-        """Pass the service's bytes to the connector unchanged. Then pass the literal that waits to the service, if the
+        """Pass the service's bytes to the connector unchanged. Then pass the waiting literal on to the service, if the
         service has accepted it.
         """
         yield Passed(to_client=data)

@@ -73,8 +73,8 @@ _MAX_NAMED: Final = 100
 """Maximum number of prepared statements, and maximum number of portals."""
 _UTF8: Final = "client_encoding stays UTF8 in a stream whose effects are shown"
 _OURS: Final = b"aileron_"
-"""Prefix of the names of this module's statements and portals. This module uses named ones and no simple query, because
-that would drop the connector's unnamed ones.
+"""Prefix of the names of this module's statements and portals. This module uses names and no simple query, because an
+unnamed statement or portal of its own, or a simple query, would drop the connector's unnamed ones.
 """
 
 _BEGIN: Final = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE NOT DEFERRABLE"
@@ -112,7 +112,7 @@ _TRIGGERS: Final = (
 
 class _Wait(NamedTuple):
     """A request of the generator that handles a session: wait for the next message of the connector if `of_client`,
-    else for that of the service.
+    else for the next message of the service.
     """
 
     of_client: bool

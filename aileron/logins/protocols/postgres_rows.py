@@ -5,10 +5,10 @@ Pure; runs in the process of one login. The input is a service's response to a s
 assumption is that the service reports its own tables and rows truthfully.
 
 Rules
-- `check_statement` knows from the text alone that every row of a write is returned: RETURNING * at its very end, where there
-  is no comment, is a part of the statement itself, because a string or a name that contained these words would have to end
-  after them. Only after a dot can `returning` be the name of a table (`FROM a.returning *`); such a write returns no rows,
-  which its tag shows.
+- `check_statement` knows from the text alone that every row of a write is returned. RETURNING * at the very end of the
+  text, where there is no comment, is a part of the statement itself, because a string or a name that contained these
+  words would have to end after them. Only after a dot can `returning` be the name of a table (`FROM a.returning *`);
+  such a write returns no rows, which its tag shows.
 - The rules of `check_statement` for a write's text can also be stated as a regular expression, with which an action refuses
   the same text when an agent requests it (connectors/postgres/actions/execute-sql).
 - The digest is SHA-256 over a line with the version of the digest format, and over parts that are each preceded by their

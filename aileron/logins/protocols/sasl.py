@@ -345,8 +345,7 @@ def show(exchange: Exchange, say: Callable[[bytes], None], hear: Callable[[], An
     """Execute the exchange until the service accepts the login; `say` sends the service a message, and `hear` returns
     its answer. Raises LoginError if the service refuses the login.
 
-    `say` sends a response and `hear` reads the service's next answer. `first` is the client's first message if that was not
-    sent with the command that begins the exchange.
+    `first` is the client's first message if that was not sent with the command that begins the exchange.
     """
     for _step in range(_MAX_STEPS + 1):
         match hear():

@@ -1,7 +1,7 @@
 """The interface of forges, and their common code: tags, size limits, redirects, errors.
 
 Runs in the daemon. A forge is trusted only to return the bytes that it has under a name. The signature, the hash and the person
-decide whether those are accepted, so no code here looks into an artifact.
+decide whether these bytes are accepted, so no code here looks into an artifact.
 
 Rules
 - A redirect goes to the forge's own storage, or stays in the requested repository. Any other redirect is an error: a repository

@@ -136,7 +136,7 @@ class Schemas:
 
 
 class Problem(NamedTuple):
-    """An error of a value against a schema: the path of the invalid value, and the violated rule. As text:
+    """A violation of a schema by a value: the path of the invalid value, and the violated rule. As text:
     `.items[3].state is not a string`.
     """
 
@@ -471,11 +471,11 @@ def _not(check: _Check, value: Any, schema: Schema, depth: int) -> Problem | Non
 
 
 def _furthest(problems: list[Problem]) -> Problem:
-    """Return one of the problems that a value has with several alternatives of a schema: that of the alternative that
-    was probably meant.
+    """Return, of the problems that a value has with several alternatives of a schema, the problem with the alternative
+    that was probably meant.
 
     An alternative was not meant if its type, or the property that distinguishes alternatives, does not match. Of the
-    others, the one that fails at the deepest level was.
+    other alternatives, the one that fails at the deepest level was probably meant.
     """
     if not problems:
         return Problem((), "has no alternative to fit")

@@ -1,4 +1,5 @@
-"""A test whether the text of an HTML element is visible to a person, based on its attributes and the page's own style sheets.
+"""A test of whether the text of an HTML element is visible to a person, based on its attributes and the page's own
+style sheets.
 
     sheet = Styles(".note { display: none }")
     look_of("div", {"class": "note"}, sheet, PAGE).is_hidden        # True

@@ -429,8 +429,8 @@ def _from_exception(error: BaseException) -> Failed:
 
 
 def _refusal_behind(error: BaseException) -> Refused | None:
-    """Return the host's refusal that caused an exception, because libraries wrap errors in their own; None if no
-    refusal caused it.
+    """Return the host's refusal that caused an exception, even if a library wrapped it in an error of its own; None if
+    no refusal caused the exception.
 
     A built-in exception that is not an OSError ends the search: for example, a KeyError that was raised while a refusal
     was handled is a bug.

@@ -1,8 +1,8 @@
 """Operations: the functions that a connector declares, and that its callers can run.
 
 The signature is the contract. Arguments come by name; each is checked against its annotation with msgspec, strictly ("1"
-is not 1, 1.0 is not an int), before the function runs. An argument the function does not have is `bad_input`, unless it
-takes `**rest`: a caller that misspells an optional argument must be told.
+is not 1, 1.0 is not an int), before the function runs. An argument that the function does not have is `bad_input`,
+unless the function takes `**rest`: a caller that misspells an optional argument must be told.
 
     @op
     def list_events(calendar: str | None = None, days: Annotated[int, msgspec.Meta(ge=1, le=366)] = 7) -> dict: ...

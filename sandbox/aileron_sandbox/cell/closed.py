@@ -63,9 +63,9 @@ def decode_closed(data: bytes) -> Closed:
 
 def _closed_of_one(top: str, left: int) -> tuple[list[str], list[str]]:
     """Return the paths below the directory `top` that this process can read and other users cannot, and the directories
-    that were not examined, because only `left` entries are. Links are skipped: a link's target is examined under its
-    own path, or is not in the cell. A directory that this process cannot read is skipped, because no process in the
-    cell can read it either.
+    that were not examined, because at most `left` entries are examined. Links are skipped: a link's target is examined
+    under its own path, or is not in the cell. A directory that this process cannot read is skipped, because no process
+    in the cell can read it either.
     """
     found: list[str] = []
     directories = [top]
@@ -95,7 +95,9 @@ def _closed_of_one(top: str, left: int) -> tuple[list[str], list[str]]:
 
 
 def _gathered(paths: list[str]) -> list[str]:
-    """Return these closed paths, but a whole directory in place of the paths in it if they are more than _MAX_OF_ONE."""
+    """Return these closed paths, but replace the paths in a directory by the directory itself if there are more than
+    _MAX_OF_ONE of them.
+    """
     by_directory: dict[str, list[str]] = {}
     for path in paths:
         by_directory.setdefault(os.path.dirname(path), []).append(path)

@@ -492,7 +492,9 @@ def _preparation(
 
 
 def _half_of(kind: int) -> int:
-    """Return half of this user's limit of the kind RLIMIT_…, because the kernel counts a cell's use of it as the user's, too."""
+    """Return half of this user's limit `kind` (RLIMIT_…), because what a cell uses counts towards the user's own limit,
+    too.
+    """
     most = resource.getrlimit(kind)[1]
     return most if most == resource.RLIM_INFINITY else most // 2
 

@@ -6,10 +6,10 @@ control socket, or with the stub that forked it. It is not dumpable, has no capa
 and is outside the agent's Landlock domain: no process in the cell can attach to it or signal it. It reads nothing
 from the agent but wait statuses.
 
-With a terminal it is the leader of the terminal's session, and the agent a process group of its own in that session,
-in the foreground: so the agent has a parent in its session but in another group. Otherwise its group would be
-orphaned, and could not be stopped (setpgid(2)). A stop of the agent is reported; the host stops itself meanwhile, and
-sends SIGCONT when the host continues.
+With a terminal, this process is the leader of the terminal's session, and the agent has a process group of its own in
+that session, in the foreground. So the agent's parent is in the same session but in another group; otherwise the
+agent's group would be orphaned, and could not be stopped (setpgid(2)). If the agent is stopped, this is reported to the
+host, which also stops itself, and sends SIGCONT when it continues.
 
 Rules
 - One thread, one poll(2), no other blocking call.

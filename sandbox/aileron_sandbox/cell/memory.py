@@ -4,7 +4,7 @@ ends the cell if it is over the limit.
 Runs on the host. A measurement adds up the memory of processes and what held.py finds in addition. The sum is an upper
 bound, because shared pages count more than once. Only if it is over the limit is the memory added up again, page by
 page, with each page counted once. Shared memory that no process has mapped or open counts as the cell's, unless
-processes outside explain it (shared.py).
+processes outside the cell account for it (shared.py).
 
 Memory that is allocated and freed between two measurements is not seen: in a second, an agent that allocates as fast
 as it can gets a GiB or two.
@@ -36,7 +36,9 @@ for a moment.
 """
 _NEW_BYTES: Final = 64 << 20
 _NEW_DESCRIPTORS: Final = 4096
-"""Growth of the machine's shared memory (bytes), and of the descriptor tables, at which descriptors are listed again at once."""
+"""Growth at which descriptors are listed again at once: of the machine's shared memory, in bytes, or of the descriptor
+tables, in descriptors.
+"""
 
 
 class MemoryWatch(threading.Thread):

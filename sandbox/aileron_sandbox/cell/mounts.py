@@ -328,8 +328,8 @@ class Root:
                 os.close(place)
 
     def _place_of_overlay(self) -> int:
-        """Return how many of the binds are mounted before the overlay: up to the bind that contains it, so that binds
-        inside it follow. -1 if there is no overlay.
+        """Return how many of the binds are mounted before the overlay: all up to the bind that contains the overlay, so
+        that binds inside the overlay are mounted after it. -1 if there is no overlay.
         """
         overlay = self._preparation.overlay
         if overlay is None:

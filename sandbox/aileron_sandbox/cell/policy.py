@@ -7,7 +7,8 @@ precedes binds inside it.
 >>> Bind("/usr", "/usr").writable
 False
 
-Source: docs/adr/0062-the-agent-in-a-cell.md. Not here: what an agent needs (aileron/launch), how it is made (prepare.py).
+Source: docs/adr/0062-the-agent-in-a-cell.md. Not here: what an agent needs (aileron/launch), how a cell is made
+(prepare.py).
 """
 
 from __future__ import annotations

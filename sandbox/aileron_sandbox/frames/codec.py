@@ -10,7 +10,8 @@ Rules
   types, bin and ext types, NaN and infinities, keys that are not strings, invalid UTF-8, values nested deeper than
   MAX_DEPTH, bytes after the map, and a body where none belongs raise FrameError.
 - After a FrameError a decoder is unusable: every later call raises the error again.
-- next_frame() returns None if no frame is complete yet. Call it until it does, before you call feed() again.
+- next_frame() returns None if no frame is complete yet. Before you call feed() again, call next_frame() until it
+  returns None.
 
     prefix_and_header, body = encode(Chunk(id=1), b"...")
     decoder = Decoder(FromJail)

@@ -113,7 +113,7 @@ class GrantedHost(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
 
 
 class FrameFailure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The reason of a failure: a class from docs/reference/failures.md, a message, and details."""
+    """The reason for a failure: a class from docs/reference/failures.md, a message, and details."""
 
     failure_class: str = msgspec.field(name="class")
     message: str

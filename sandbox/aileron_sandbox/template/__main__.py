@@ -8,7 +8,8 @@ pid namespace, every child ends with it.
     host ── exec ──> stub ── fork ──> template (pid 1) ── fork ──> child (pid 1 of its own) ── confine ──> program
 
 Rules
-- No module may register an at-fork handler here: they double the time of a fork, and a process with one thread needs none.
+- No module may register an at-fork handler here: such handlers double the time of a fork, and a process with one thread
+  needs none.
 - From taking a request until its descriptors are closed, no process is forked but the child that gets them.
 - Every child has the modules imported here: the standard library and the host's `preload`. Their state is the same in all
   children; a library that notices a fork by a new process id does not notice this one (both are pid 1).
@@ -75,7 +76,7 @@ usually waiting for its host.
 _LAST_ANSWER_MS: Final = 1000  # it takes 1 or less; a machine that is busy may take a hundred times that
 _RESERVE: Final = 2
 """Number of children that are forked ahead and wait for a request. Two requests at once (two callers, or a step and the
-next step) are more common than three. 1.5 MiB each.
+next step) are more common than three. Each child takes 1.5 MiB.
 """
 _NOBODYS: Final = 0  # the host counts its children from 1
 _NO_GROUP: Final = 0  # and its groups

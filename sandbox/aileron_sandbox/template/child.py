@@ -6,9 +6,10 @@ the door; for a child that is forked on request, the request is already there.
 
 Rules
 - Before the request a child knows nothing of any invocation: it first closes every inherited descriptor that is not its own.
-- A child that fails before it waits ends at once, and reports it in the log. It does not store its failure for a later
-  request, because the reason may be gone by then: that request gets a new child, which may report its own failure. Only a
-  request that was already passed to the child gets this failure, because no other child has that request.
+- A child that fails before it waits for a request ends at once, and reports the failure in the log. It does not store its
+  failure for a later request, because the reason may be gone by then: that request gets a new child, which may report its
+  own failure. Only a request that was already passed to the child gets this failure, because no other child has that
+  request.
 
 Source: docs/explanation/jail.md. Not here: the steps (confine.py), the fork (__main__.py).
 """

@@ -27,9 +27,9 @@ from typing import Final, NoReturn
 __all__ = ["BASE_BYTES", "get_ready", "run"]
 
 BASE_BYTES: Final = (2 << 30, 0)
-"""Bytes of (address space, data) that a program gets in addition to its limit, for limits.apply_limits. It has no
-data of the template. Address space is plenty, because RLIMIT_DATA is the limit that counts: Go's runtime reserves 1.2
-GiB that it does not use, and fails if it can reserve only half of that (measured, Go 1.26).
+"""Bytes of (address space, data) that a program gets in addition to its limit, for limits.apply_limits. The program has
+none of the template's data. Address space is plenty, because RLIMIT_DATA is the limit that counts: Go's runtime
+reserves 1.2 GiB that it does not use, and fails if it can reserve only half of that (measured, Go 1.26).
 """
 _ARGUMENTS: Final = ("connector",)
 _IGNORED_BY_PYTHON: Final = (signal.SIGPIPE, signal.SIGXFSZ)

@@ -5,7 +5,7 @@ The parts of the jail that remain, and what enforces them:
 
 | | by |
 |---|---|
-| no file of the host can be read or changed but the standard library, its libraries and the SDK | Landlock |
+| of the host's files, only the standard library, its libraries and the SDK can be read, and none can be changed | Landlock |
 | no socket, so no network and no sockets of other processes | the filters, and Landlock for TCP a second time |
 | no other process can be signalled, traced, or given another priority | the filters (no `tgkill` here), Landlock's scope |
 | one process, which ends with the template | the filters (no fork), PR_SET_PDEATHSIG |

@@ -48,14 +48,12 @@ def getaddrinfo(host: Any, port: Any, family: int = 0, type: int = 0, proto: int
 
 
 def gethostbyname(host: str) -> str:
-    """Resolve a name like `socket.gethostbyname`, but report and fail for the names for which `getaddrinfo` above does so."""
+    """Resolve a name like `socket.gethostbyname`, but report every name that `getaddrinfo` above reports, and fail."""
     return str(getaddrinfo(host, None, socket.AF_INET, socket.SOCK_STREAM)[0][4][0])
 
 
 def gethostbyname_ex(host: str) -> tuple[str, list[str], list[str]]:
-    """Resolve a name like `socket.gethostbyname_ex`, but report and fail for the names for which `getaddrinfo` above
-    does so.
-    """
+    """Resolve a name like `socket.gethostbyname_ex`, but report every name that `getaddrinfo` above reports, and fail."""
     return host, [], [gethostbyname(host)]
 
 

@@ -6,9 +6,10 @@ no files. For both it has five device nodes, and mount points for `/w/tmp` (a ch
 (its program, read-only, unless it is executed from its descriptor). There is no /proc, no /sys, no /etc, no home.
 
 Every directory belongs to the tmpfs. A single file of the host is bound, and so shared with the host; a directory is
-copied, once for each template. A file system of the host caches each missing name that was looked up in it, visibly
-to all later programs and in memory that counts for no process (60 MiB in a second, and 400 bits from one run to the
-next, measured); tmpfs caches no missing names (`always_delete_dentry` of fs/libfs.c), and ends with its jails.
+copied, once for each template. A file system of the host caches each missing name that was looked up in it. All later
+programs can detect a cached name (400 bits from one run to the next, measured), and the memory of the cache counts for
+no process (60 MiB in a second). tmpfs caches no missing names (`always_delete_dentry` of fs/libfs.c), and ends with its
+jails.
 
 Source: pivot_root(2) for the order; mount_setattr(2); bubblewrap and nsjail, which bind more, for comparison.
 """

@@ -108,7 +108,7 @@ def _try(proc: int, place: Place) -> None:
 
 def _user_namespace_without_us(proc: int) -> int:
     """Make a user namespace below this one, and return its descriptor. Its only id is 0, which maps to this process's
-    id: it lacks 1000.
+    id. The id 1000 does not exist in it.
     """
     ours, theirs = socket.socketpair()
     with ours:

@@ -172,9 +172,9 @@ class Born:
 
 @dataclasses.dataclass(frozen=True)
 class Listening:
-    """Message that a child's filter has a listener, which is sent with it. The host neither reads nor answers there:
-    since Linux 6.11 the listener hangs up when no process of the child will make another system call, which is before
-    any of them is reaped.
+    """Message that a child's filter has a listener, which is sent with it. The host neither reads from the listener nor
+    answers on it: since Linux 6.11 the listener hangs up when no process of the child will make another system call,
+    which is before any of them is reaped.
     """
 
     child: int

@@ -1,4 +1,4 @@
-"""Handlers of consents: for each kind one, which knows everything about its kind.
+"""Handlers of consents: one for each kind of consent, which knows everything about that kind.
 
 handler.py the form of all handlers · every_kind.py the handler for a subject · action_file_consent.py · connector_consent.py ·
 binding_consent.py · secret_consent.py · grant_consent.py · trusted_key_consent.py · settings_consent.py · passkey_consent.py ·

@@ -47,9 +47,9 @@ class BindingHandler(ConsentHandler[BindingConsent]):
         self._held.bind(subject.commitment, subject_digest(subject))
 
     def is_so(self, subject: BindingConsent) -> bool:
-        """Return whether the home still matches the question: the same binding, or none, would be replaced, for the same
-        connector, and the installed versions of the connector ask for no more than the question says. Without new tokens,
-        the question must also name the account of the stored sign-in, and the place where the secret is kept.
+        """Return whether the home still matches the question. The change must replace the same binding, or none, for
+        the same connector, and the installed versions of the connector must ask for no more than the question says. Without new
+        tokens, the question must also name the account of the stored sign-in, and the place where the secret is kept.
         """
         name = BindingName.parse(subject.name)
         before = self._base.vault.binding(name)

@@ -39,7 +39,7 @@ class GrantHandler(ConsentHandler[GrantConsent]):
         return action.digest == subject.action_digest
 
     async def carry_out(self, subject: GrantConsent, row: ApprovalRow) -> GrantMade:
-        """Store the grant in the vault. Its id is that of its approval."""
+        """Store the grant in the vault. The grant has the same id as its approval."""
         grant = StandingGrant(
             id=row.id,
             action=subject.action,

@@ -45,7 +45,9 @@ __all__ = ["LONG_WAIT_S", "CarriedOut", "ConsentHandler", "S", "ToFetch", "out_o
 WAIT_S: Final = 15 * 60.0
 """Seconds that a question about a change waits: as long as a question about a run whose action sets no other time."""
 LONG_WAIT_S: Final = 24 * 3600.0
-"""Seconds that a question waits that may be asked when no person is present, such as about settings when the daemon starts."""
+"""Seconds for which a question waits if it may be asked when no person is present, such as a question about settings
+when the daemon starts.
+"""
 CarriedOut = (
     AddedAction
     | ApprovedFile

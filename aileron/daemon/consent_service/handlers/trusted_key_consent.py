@@ -1,7 +1,7 @@
 """Handles consents to publishers' keys, and the keys that are trusted.
 
-Runs in the daemon. The keyring is a file that other processes can write. With an approver, a key in it is trusted only if its
-authority's keys are exactly those that were approved.
+Runs in the daemon. The keyring is a file that other processes can write. Its keys are listed by authority, which is a publisher
+such as `github://OWNER`. With an approver, a key is trusted only if the keys of its authority are exactly the approved ones.
 
 Source: docs/reference/signatures.md. Not here: the keys that publishers announce (packages/keyring.py), the file
 (registry/keyring.py).

@@ -96,7 +96,7 @@ _PROGRESS_EVERY_S: Final = 0.1
 _MAX_AMOUNT: Final = 1 << 53
 _MAX_SESSION: Final = 1024
 _PARTING_S: Final = 1.0
-"""Seconds to wait for the answers to closing messages, which are not needed."""
+"""Seconds to wait for the answers to closing messages. The client does not need these answers."""
 _META: Final = "io.modelcontextprotocol/"
 _WHO: Final = {"name": "aileron", "version": "1"}
 _BAD_REQUEST: Final = 400
@@ -505,7 +505,8 @@ def _kind(answer: Answer) -> str:
 
 def _session_of(answer: Answer) -> str:
     """Return the session's id from a header field of the answer; empty if there is none. Raises ExternalApiError if the
-    id is too long, or is not visible ASCII, which the specification requires: it could not be sent back.
+    id is too long, or has characters other than visible ASCII, which the specification forbids: such an id could not be
+    sent back.
     """
     session = answer.headers.get("mcp-session-id", "") or ""
     if len(session) > _MAX_SESSION or not all("\x21" <= char <= "\x7e" for char in session):

@@ -167,8 +167,8 @@ def _fitted(told: Any) -> Any:
 
 
 def _cut(told: Any) -> Any:
-    """Return the beginning of the output `told`, which is too large, as text: of its `text` if it has nothing else, or
-    else of its JSON.
+    """Return the beginning of the output `told`, which is too large, as text. This text is taken from `text` if the
+    output has nothing else, or else from its JSON.
     """
     is_text = isinstance(told, dict) and isinstance(told.get("text"), str) and told.keys() <= {"text", MARK}
     text = told["text"] if is_text else msgspec.json.encode(told).decode()

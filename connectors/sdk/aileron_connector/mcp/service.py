@@ -11,7 +11,7 @@ Rules
 - Each call first asks the server for its tools. A tool that has changed is not called, because a model chose the tool
   by its description, and a person approved its schema; the failure says what changed. A person who has read the change
   can accept it. Later invocations then have the digest of the changed description, and the tool is called if its
-  description is that one or the packed one.
+  present description is either the accepted or the packed one.
 - Requests go to the first host of this invocation. The host adds the credential.
 - The conversation, and with it the session, ends with the invocation.
 """

@@ -8,8 +8,8 @@ Runs in the jail. The service is not trusted: its content is bounded, becomes da
 Rules
 - Status 400 and above, and redirects, raise ExternalApiError. A redirect is not followed; the error says where it leads, without
   its query.
-- The document's response is that of the exact status, else that of its class (`2XX`), else `default`, unless the document has a
-  response for another status of 2XX: then `default` describes errors.
+- Of the responses that the document describes, the one for the exact status applies, else the one for the status's class
+  (`2XX`), else `default`. But if the document describes a response for another 2XX status, `default` describes only errors.
 - The answer becomes the output even if it contradicts the document: `does_not_fit` says where and why. This covers JSON
   that does not fit its schema, checked as an answer (check.py), values that no frame can carry (carried.py), and a body
   that should be JSON and is not. The request has had its effects, and a caller that only got a failure might repeat it.

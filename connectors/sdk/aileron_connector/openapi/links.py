@@ -11,7 +11,7 @@ which the caller may use or not, and which are checked like any others.
 Rules
 - Parsing of a header ends at the first syntax error; only the links before it are used.
 - The first `rel` of a link counts, without regard to case; it may have several names (RFC 8288 section 3.3).
-- A link becomes arguments if its host is the request's, and its path is the same or has the same end behind the
+- A link becomes arguments if its host is the request's, and its path is the same or has the same end after the
   operation's last parameter: services whose objects have a name and a number may link to the number (GitHub:
   `/repos/o/r/issues` and `/repositories/7/issues`).
 - A link of the document stands for no next page if a value for it is missing, null or empty in the answer, or if all
@@ -100,8 +100,8 @@ def next_page(headers: Iterable[str], url: str, endpoint: Endpoint, schemas: Sch
 
 
 def page_in(link: Link, body: Any, sent: Mapping[str, JSON], endpoint: Endpoint, schemas: Schemas) -> Next | None:
-    """Return the next page by a link of the document. `body` is the answer to a call with the arguments `sent`. None if it
-    is the last page.
+    """Return the next page by a link of the document. `body` is the answer to a call with the arguments `sent`. None if
+    that answer is the last page.
     """
     declared = {declaration.name: declaration for declaration in endpoint.operation.parameters}
     arguments = {}

@@ -46,7 +46,9 @@ class _Named(msgspec.Struct, rename="camel"):
 _DOCUMENT: Final = msgspec.json.Decoder(Document)
 _OPERATION: Final = msgspec.json.Decoder(Operation)
 _NAMED: Final = msgspec.json.Decoder(_Named)
-"""Decoders, made when the module is loaded, which can be before a run: making _OPERATION takes longer than decoding with it."""
+"""Decoders. They are made when the module is loaded, which can be before a run, because making _OPERATION takes longer
+than decoding with it.
+"""
 
 
 class _Place(NamedTuple):

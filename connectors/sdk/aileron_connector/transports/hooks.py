@@ -61,7 +61,9 @@ class _Finder:
 
 
 class _Loader:
-    """A loader that patches the module after its execution. Before that, it restores the original loader as the module's."""
+    """A loader that patches the module after its execution. Before that, it makes the original loader the module's
+    loader again.
+    """
 
     def __init__(self, loader: Any) -> None:
         self._loader: Final = loader
