@@ -69,7 +69,7 @@ def test_a_home_without_an_actions_directory_lists_no_actions(store: ActionStore
     assert store.list_actions() == ()
 
 
-def test_an_action_file_written_by_hand_works_and_is_read_again_for_each_request(
+def test_an_action_file_written_by_hand_is_loaded_anew_for_each_request(
     store: ActionStore, tmp_path: Path, action_text: Text
 ) -> None:
     """An edit takes effect at the next request, with another digest."""
@@ -168,7 +168,7 @@ def test_an_action_name_cannot_lead_out_of_the_directory(
     assert (tmp_path / "send-email.md").exists()
 
 
-def test_two_actions_with_one_tool_name_are_refused_naming_both(
+def test_two_actions_with_the_same_tool_name_are_refused_and_both_are_named(
     store: ActionStore, tmp_path: Path, action_text: Text
 ) -> None:
     """The second is not added; if it is put there by hand, neither is used."""

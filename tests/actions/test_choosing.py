@@ -137,7 +137,7 @@ def test_several_credentials_are_listed_with_their_accounts() -> None:
         assert used(name, mail=[WORK, HOME]) == ["oauth2/mail/work"]
 
 
-def test_an_unknown_credential_name_is_refused_with_the_existing_ones() -> None:
+def test_an_unknown_credential_name_is_refused_with_the_names_that_exist() -> None:
     """The only credential is not used instead, and the failure is not the one for an ambiguous name."""
     for found in ([HOME], [HOME, WORK]):
         failure = refused("wrok", mail=found)
@@ -168,7 +168,7 @@ def test_one_given_name_selects_the_credential_of_every_connector_that_has_it() 
     assert used("home", *both, mail=[HOME, WORK], post=[bound("me", service="post")])[1] == "oauth2/post/me"
 
 
-def test_two_connectors_with_several_credentials_each_need_two_names() -> None:
+def test_if_two_connectors_each_have_several_credentials_a_name_for_each_is_needed() -> None:
     """They share no identity. With only one name, the failure is about the connector that is still ambiguous."""
     both = manifest(), manifest(POST)
     found = {"mail": [HOME, WORK], "post": [bound("team", service="post"), bound("own", service="post")]}

@@ -51,7 +51,9 @@ def refusal(text: str, found: ConnectorManifest) -> AileronError:
     return caught.value
 
 
-def test_an_action_file_that_matches_its_operations_or_has_none_recorded_is_accepted(action_text: Text) -> None:
+def test_an_action_file_is_accepted_if_it_matches_its_operations_or_no_operations_are_recorded(
+    action_text: Text,
+) -> None:
     """This is the positive control of all tests below."""
     checked(action_text(), mail())
     checked(action_text(), manifest())

@@ -413,7 +413,7 @@ def test_the_step_of_a_preview_can_only_read(action_text: Text) -> None:
     assert Plan.from_json(found.to_json()) == found
 
 
-def test_a_preview_by_login_keeps_its_streams_and_uses_the_read_only_role(action_text: Text) -> None:
+def test_a_preview_that_logs_in_keeps_its_streams_and_uses_the_read_only_role(action_text: Text) -> None:
     """Egress restricts these streams to reading; the step under approval uses the writing role and its credential."""
     need = CredentialNeed(kind="login", scope="All", logins=(LoginTarget.parse("postgres://nas.lan:443"),))
     database = manifest(
@@ -548,7 +548,7 @@ ARGUMENTS = st.fixed_dictionaries(
 
 
 @given(before=ARGUMENTS, after=ARGUMENTS)
-def test_edited_arguments_give_the_plan_of_a_request_with_them(
+def test_a_plan_with_edited_arguments_equals_the_plan_of_a_request_with_these_arguments(
     action_text: Text, before: dict[str, Any], after: dict[str, Any]
 ) -> None:
     """The plan is the same byte for byte, with the preview; with its own arguments a plan stays as it is."""
@@ -579,7 +579,7 @@ def test_edited_arguments_are_checked_like_those_of_a_run(action_text: Text, arg
     assert refusal_of(with_args, first, args, connectors=Store(manifest())) == refusal(action_text(), args)
 
 
-def test_edited_arguments_beyond_one_frame_are_refused(action_text: Text) -> None:
+def test_edited_arguments_too_large_for_one_frame_are_refused(action_text: Text) -> None:
     """The edit must not bypass the limit on arguments."""
     with pytest.raises(AileronError, match=f"at most {MAX_ARGS_BYTES}"):
         with_args(plan(action_text(), {"to": "ann"}), {"to": "x" * MAX_ARGS_BYTES}, connectors=Store(manifest()))

@@ -66,7 +66,7 @@ def test_a_preview_label_in_a_summary_matches_regardless_of_case_spaces_and_dash
             parse_action(action_text(summary(text)), file="a.md")
 
 
-def test_an_optional_argument_needs_no_brackets_if_the_preview_has_it(action_text: Text) -> None:
+def test_an_optional_argument_needs_no_brackets_if_the_preview_supplies_its_value(action_text: Text) -> None:
     """The preview supplies the value, and the card says if it was not loaded."""
     named = ('"In reply to" = "a.b"', '"count" = "a.b"')
     assert parse_action(action_text(*PREVIEW, named, summary("Send {count}")), file="a.md").summary == "Send {count}"

@@ -385,7 +385,7 @@ def test_an_action_file_compared_with_itself_has_no_changes(action: ActionFile) 
 
 
 @given(FILES, FILES)
-def test_every_difference_in_rules_is_reported(before: ActionFile, after: ActionFile) -> None:
+def test_every_difference_other_than_prose_is_reported(before: ActionFile, after: ActionFile) -> None:
     """Prose is text that only a model reads. It never widens, and both sides of a reported change differ."""
     found = changes(before, after)
 
@@ -410,7 +410,9 @@ def test_changed_prose_does_not_hide_a_change_that_widens(
 
 
 @given(FILES, FILES)
-def test_the_reverse_of_a_change_without_consent_needs_consent(before: ActionFile, after: ActionFile) -> None:
+def test_undoing_a_change_that_needs_no_consent_needs_consent_unless_only_prose_changed(
+    before: ActionFile, after: ActionFile
+) -> None:
     """Undoing a change that needs no consent does need one, unless only prose changed."""
     found = changes(before, after)
     if any(not is_prose(change) for change in found) and not widens(before, after):
@@ -440,7 +442,7 @@ def manifests(pin: ConnectorPin) -> ConnectorManifest:
     return ConnectorManifest(name=POST, version=pin.version, hosts=hosts[1:])
 
 
-def test_a_consent_has_the_whole_file_and_what_it_can_reach(action_text: Text) -> None:
+def test_a_consent_contains_the_whole_action_file_and_what_the_action_can_reach(action_text: Text) -> None:
     """The consent lists each host and kind of credential once, for all connectors of the file."""
     before, after = read(action_text()), read(action_text(("[match]", SECOND + "[match]")))
     consent = consent_of(before, after, manifests=manifests, install=True, replace=True)

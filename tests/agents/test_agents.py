@@ -141,7 +141,7 @@ def test_the_agents_files_and_output_contain_no_secret(seen: Seen) -> None:
         assert seen.tap.token.encode() not in request.head
 
 
-def test_the_configuration_that_mcp_config_prints_works_too(seen: Seen) -> None:
+def test_an_agent_configured_with_the_output_of_mcp_config_can_call_actions(seen: Seen) -> None:
     """The agent is started by itself, with that text in its own configuration: the actions are offered, and one is called.
 
     No daemon ran: the agent's server started it, and the tools were there in the first turn. So was the action that was
@@ -200,12 +200,12 @@ def test_the_session_is_recorded(seen: Seen) -> None:
     assert asked["runs"] >= 4
 
 
-def test_the_page_documents_the_observed_behaviour(seen: Seen) -> None:
+def test_the_reference_page_about_agents_documents_the_observed_behaviour(seen: Seen) -> None:
     """Every cell of this agent's column in docs/reference/agents.md matches."""
     assert documented()[seen.agent.name] == cells(seen)
 
 
-def test_the_trap_notices_an_agent_that_calls_home() -> None:
+def test_the_network_trap_notices_an_agent_that_contacts_its_maker() -> None:
     """This is the positive control: without its quiet variables, Claude Code asks the proxy for its maker's server."""
     loud = dataclasses.replace(ALL["claude"], quiet={})
     notes = Notes()
@@ -246,7 +246,7 @@ def test_codex_calls_tools_from_javascript_for_a_model_it_knows() -> None:
     assert trap.asked_for == []
 
 
-def test_the_pages_table_has_exactly_the_rows_and_agents_of_the_code() -> None:
+def test_the_reference_page_about_agents_has_exactly_the_rows_and_agents_of_the_code() -> None:
     """The rows and columns are in the order of the code."""
     columns = documented()
 

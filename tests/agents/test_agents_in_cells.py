@@ -40,7 +40,7 @@ def test_the_conversation_in_a_cell_reaches_its_end(seen: Seen) -> None:
     assert REASON in seen.notes.denied.text
 
 
-def test_an_agent_works_in_a_cell_as_the_page_says(seen: Seen) -> None:
+def test_an_agent_in_a_cell_behaves_as_the_reference_page_about_agents_says(seen: Seen) -> None:
     """Every row of docs/reference/agents.md is the same as for an agent outside a cell."""
     assert cells(seen) == documented()[seen.agent.name]
 

@@ -36,7 +36,7 @@ def test_the_consents_page_lists_the_fields_of_each_kind(subject: type) -> None:
     assert all(f"`{field}`" in PAGE for field in Change.__struct_fields__)
 
 
-def test_the_consents_page_has_the_codes_bounds_for_standing_grants() -> None:
+def test_the_bounds_for_standing_grants_on_the_consents_page_are_those_of_the_code() -> None:
     """People plan with these numbers."""
     told = dict(rows("Grants"))
 

@@ -63,7 +63,7 @@ def test_a_new_host_that_only_the_preview_reaches_is_reported(plan: Plan) -> Non
     assert [change.where for change in differences(plan, now)] == ["host (new)", f"connector {POST}"]
 
 
-def test_a_credential_that_differs_from_the_earlier_calls_is_reported(plan: Plan) -> None:
+def test_a_credential_that_the_earlier_call_did_not_use_is_reported(plan: Plan) -> None:
     """The first credential of a connector that had none counts as well."""
     work = msgspec.structs.replace(plan, steps=(step(credential=use("work")),))
     none = msgspec.structs.replace(plan, steps=(step(credential=None),))
@@ -151,7 +151,7 @@ def test_an_account_that_the_earlier_call_did_not_write_to_is_reported(plan: Pla
     assert differences(both, home) == ()
 
 
-def test_a_connector_version_or_hash_that_differs_from_the_earlier_calls_is_reported(plan: Plan) -> None:
+def test_a_connector_version_or_hash_that_the_earlier_call_did_not_use_is_reported(plan: Plan) -> None:
     """The report has the version, or the hash if the versions are equal."""
     newer = msgspec.structs.replace(plan, steps=(step(version="1.3.0"),))
     other = msgspec.structs.replace(plan, steps=(step(hash="sha256:" + "cd" * 32),))

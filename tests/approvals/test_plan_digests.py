@@ -20,7 +20,7 @@ def with_login(plan: Plan) -> Plan:
     return msgspec.structs.replace(plan, steps=(step(credential=msgspec.structs.replace(use("me"), need=need)),))
 
 
-def test_a_plan_without_a_login_has_the_digest_from_before_plans_named_logins(plan: Plan) -> None:
+def test_a_plan_without_a_login_has_the_same_digest_as_in_versions_that_knew_no_logins(plan: Plan) -> None:
     """The digest is byte for byte the one from before plans named the user who logs in."""
     assert plan.digest == PLAIN
     assert Plan.from_json(plan.to_json()).digest == PLAIN
@@ -42,7 +42,7 @@ def test_an_older_plan_that_does_not_name_its_login_is_read_with_its_original_di
 
 
 @pytest.mark.parametrize("field", LoginDetails.__struct_fields__)
-def test_every_login_detail_is_in_the_plans_digest_and_its_comparison(plan: Plan, field: str) -> None:
+def test_every_login_detail_is_part_of_a_plans_digest_and_of_the_comparison_of_logins(plan: Plan, field: str) -> None:
     """The test covers every field of the class, so also details that are added later."""
     default = getattr(LoginDetails(), field)
     said = msgspec.structs.replace(LoginDetails(), **{field: not default if isinstance(default, bool) else "x"})

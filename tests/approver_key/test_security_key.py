@@ -380,7 +380,7 @@ def test_the_pin_is_not_sent_to_the_security_key_in_clear(desk: Desk) -> None:
 # Which passkeys are meant
 
 
-def test_passkeys_that_are_not_on_a_security_key_of_this_home_are_skipped() -> None:
+def test_passkeys_that_no_security_key_can_use_for_this_home_are_skipped() -> None:
     """Skipped are unusable ones, those of other pages, of this machine itself, and with a wrong id. Positive control: a
     passkey without transports.
     """

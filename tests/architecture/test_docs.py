@@ -140,7 +140,7 @@ def test_the_page_about_bindings_has_a_row_for_each_kind_of_credential() -> None
     assert sorted(bare(row[0]) for row in table(page("bindings.md"), "Kinds")) == sorted(CREDENTIAL_KINDS)
 
 
-def test_the_pages_name_all_kinds_that_have_a_user_name() -> None:
+def test_the_reference_pages_name_every_credential_kind_that_has_a_user_name() -> None:
     """A sign-in has a user name only if it logs in, so `oauth2` may stand there too."""
     (row,) = [line for line in page("cli.md").splitlines() if line.startswith("| `aileron binding setup ")]
     ((_, of_file),) = [row for row in table(page("vault-format.md"), "Bindings") if bare(row[0]) == "username"]
@@ -164,7 +164,7 @@ def entries_of(words: str) -> list[str]:
     return [others.sub("", part) for part in sections]
 
 
-def test_every_command_and_option_has_an_entry() -> None:
+def test_every_command_and_option_has_an_entry_in_the_command_reference() -> None:
     """Each command is in cli.md as `aileron WORDS`, and each of its long options in its row, or in its section."""
     missing = []
     for words, command in command_line():
@@ -184,7 +184,7 @@ def test_every_command_and_option_has_an_entry() -> None:
 # Configuration
 
 
-def test_the_page_lists_exactly_the_settings_of_the_code() -> None:
+def test_the_configuration_page_lists_exactly_the_settings_of_the_code() -> None:
     """The page has the same keys as the code, in the order of the code, and each key has its field in `Settings`."""
     made_of = {"forges": ("forges.", "hub."), **{name: (f"{name}.",) for name in ("gateway", "launch", "mcp")}}
     named = {"vault_lock_after_s": "vault.lock_after"}
@@ -202,7 +202,7 @@ def test_the_page_lists_exactly_the_settings_of_the_code() -> None:
     assert [bare(row[0]) for row in table(page("configuration.md"), "The file")] == list(SETTINGS) == fields
 
 
-def test_the_page_lists_exactly_the_paths_in_ailerons_home() -> None:
+def test_the_configuration_page_lists_exactly_the_paths_in_ailerons_home() -> None:
     """The page and the properties of `Home` name the same paths."""
     home = Home(Path("/home/you/.aileron"))
     used = {
@@ -218,7 +218,7 @@ def test_the_page_lists_exactly_the_paths_in_ailerons_home() -> None:
 # Failures
 
 
-def test_the_page_lists_each_exit_code_with_its_failure_classes() -> None:
+def test_the_page_of_exit_codes_lists_each_exit_code_with_its_failure_classes() -> None:
     """Each code has exactly the classes that end with it; 0, 69, 75 and 130 need no class."""
     shown = {row[0]: set(re.findall(r"`(\w+)`", row[2])) for row in table(page("exit-codes.md"), "Exit codes")}
     ends: dict[str, set[str]] = {"0": set(), "69": set(), "75": set(), "130": set()}
@@ -228,7 +228,7 @@ def test_the_page_lists_each_exit_code_with_its_failure_classes() -> None:
     assert shown == ends
 
 
-def test_the_fixed_limits_on_the_page_match_the_code() -> None:
+def test_the_fixed_limits_on_the_failures_page_match_the_code() -> None:
     """Users plan with these numbers."""
     shown = {bare(row[0]): row[1] for row in table(page("failures.md"), "Limits")}
     policy, budget = Policy(), Budget()
@@ -242,14 +242,14 @@ def test_the_fixed_limits_on_the_page_match_the_code() -> None:
     assert f"{budget.bytes_down >> 20} MiB" in shown["bytes_down"]
 
 
-def test_the_page_lists_the_failure_classes_of_the_code() -> None:
+def test_the_failures_page_lists_the_failure_classes_of_the_code() -> None:
     """The table has each class with its HTTP status and exit code, in the order of the code."""
     shown = [(bare(row[0]), int(row[1]), int(row[2])) for row in table(page("failures.md"), "Classes")]
 
     assert shown == [(kind.value, kind.http_status, kind.exit_code) for kind in FailureClass]
 
 
-def test_the_page_lists_the_boundaries_of_the_code() -> None:
+def test_the_failures_page_lists_the_boundaries_of_the_code() -> None:
     """The order is that of the code."""
     assert [bare(row[0]) for row in table(page("failures.md"), "Boundaries")] == [line.value for line in Boundary]
 
@@ -268,7 +268,7 @@ def boundaries_in_code() -> Iterator[tuple[str, str, str]]:
                 yield kind.value, line.value, f"{path.relative_to(ROOT)}:{node.lineno}"
 
 
-def test_each_failure_class_is_raised_with_a_boundary_that_the_page_lists() -> None:
+def test_each_failure_class_is_raised_with_a_boundary_that_the_failures_page_lists() -> None:
     """The page says who set the limit that was crossed; the code must not blame another party."""
     shown = {bare(row[0]): row[3] for row in table(page("failures.md"), "Classes")}
     wrong = [
@@ -283,14 +283,14 @@ def test_each_failure_class_is_raised_with_a_boundary_that_the_page_lists() -> N
 # The HTTP API
 
 
-def test_the_page_lists_the_routes_of_the_daemon() -> None:
+def test_the_http_api_page_lists_the_routes_of_the_daemon() -> None:
     """The table has method, path and scopes, in the order of the code."""
     shown = [(bare(row[0]), set(row[1].split(", "))) for row in table(page("http-api.md"), "Routes")]
 
     assert shown == [(f"{route.method} {route.path}", {scope.value for scope in route.scopes}) for route in ROUTES]
 
 
-def test_the_page_lists_the_keys_of_each_request_body() -> None:
+def test_the_http_api_page_lists_the_keys_of_each_request_body() -> None:
     """The keys of a run's body have a table of their own."""
     shown = {bare(row[0]): row[2] for row in table(page("http-api.md"), "Routes")}
     for route in ROUTES:
@@ -311,7 +311,7 @@ def test_a_handler_gets_the_body_that_its_route_declares() -> None:
         assert taken == ([] if route.body is None else [route.body]), route
 
 
-def test_the_page_states_the_daemons_limits_on_waits_runs_and_bodies() -> None:
+def test_the_http_api_page_states_the_daemons_limits_on_waits_runs_and_bodies() -> None:
     """The limits are how long a caller may wait, how many runs may be in progress, and how large a body may be."""
     text = " ".join(page("http-api.md").split())
 
@@ -320,7 +320,7 @@ def test_the_page_states_the_daemons_limits_on_waits_runs_and_bodies() -> None:
     assert f"at most {server.MAX_BODY_BYTES >> 20} MiB" in text
 
 
-def test_the_page_lists_the_filters_of_the_audit_trail() -> None:
+def test_the_http_api_page_lists_the_filters_of_the_audit_trail() -> None:
     """The known filters come from the daemon's error about an unknown one, which lists them."""
     with pytest.raises(AileronError) as refused:
         event_filter({"q" * 20: "x"}, 0)
@@ -454,7 +454,7 @@ def test_every_dependency_has_a_documented_reason() -> None:
     assert sorted(re.findall(r"^\| `([\w.-]+)` \| [A-Za-z]", text, re.MULTILINE)) == dependencies()
 
 
-def test_every_direct_dependency_has_its_size() -> None:
+def test_every_direct_dependency_has_its_size_in_the_decision_record() -> None:
     """The table of sizes has the dependencies that every installation has, and no others."""
     text = (DOCS / "adr" / "0011-dependencies.md").read_text(encoding="utf-8")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -568,7 +568,7 @@ OTHERS = {
 """Files of other projects that our sources name."""
 
 
-def test_no_command_puts_the_current_folder_first_in_the_path() -> None:
+def test_no_command_on_a_page_can_put_the_current_folder_first_in_the_search_path() -> None:
     """The form `PATH="$(command):$PATH"` does so if the command fails: an empty part of PATH is the current folder."""
     wrong = re.compile(r"PATH=\"?(\$\(|`|:)")
     assert wrong.search('export PATH="$(python -m x):$PATH"')

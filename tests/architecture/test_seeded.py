@@ -60,6 +60,6 @@ def test_the_tests_that_catch_a_seeded_fault_exist() -> None:
             )
 
 
-def test_the_page_has_the_generated_table_of_faults() -> None:
+def test_the_page_about_seeded_faults_has_the_generated_table() -> None:
     """The page's table is exactly the one that `python -m tests.seeded.table` writes."""
     assert table_in(PAGE.read_text(encoding="utf-8")) == table_of(faults())

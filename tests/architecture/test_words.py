@@ -112,7 +112,7 @@ def test_the_help_of_an_option_is_a_short_sentence() -> None:
 
 
 @pytest.mark.parametrize("helped", every_command(), ids=lambda helped: helped.words)
-def test_no_help_text_is_truncated_on_80_columns(helped: Helped) -> None:
+def test_no_help_text_is_truncated_at_80_columns(helped: Helped) -> None:
     """A shortened line in a list of commands ends in `...`, and the reader would have to guess the rest."""
     context = helped.command.make_context(helped.words, [], resilient_parsing=True, terminal_width=80)
     shown = helped.command.get_help(context)

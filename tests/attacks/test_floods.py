@@ -241,7 +241,7 @@ def _status_or_none(port: int, path: str, *fields: str) -> int | None:
 
 
 @pytest.mark.abuse_case("A29")
-def test_the_ingress_process_has_no_privileges_and_no_open_file_of_home_except_the_log(
+def test_the_ingress_process_has_no_privileges_and_no_open_file_in_the_home_except_the_log(
     home: DaemonHome, attack: Attack
 ) -> None:
     """The process that accepts connections has a lower priority, cannot gain privileges, and has only the log open."""

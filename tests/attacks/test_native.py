@@ -77,7 +77,7 @@ def test_no_socket_can_be_made_through_io_uring(attack: Attack, native: Native) 
 
 
 @pytest.mark.abuse_case("J4", "J9", "J10", "J11")
-def test_a_system_call_that_is_not_on_the_list_is_refused(attack: Attack, native: Native) -> None:
+def test_a_system_call_that_is_not_on_the_list_of_allowed_calls_is_refused(attack: Attack, native: Native) -> None:
     """The calls are namespaces by clone, processes, own filters, terminals (also with high bits set), others' processes,
     and queues.
     """

@@ -88,7 +88,7 @@ def test_a_jail_inherits_no_descriptor_or_variable_of_its_host(
 
 
 @pytest.mark.abuse_case("L2")
-def test_a_descriptor_can_neither_be_passed_nor_taken(attack: Attack, jail: Jail) -> None:
+def test_a_jail_can_neither_pass_nor_take_descriptors(attack: Attack, jail: Jail) -> None:
     """SCM_RIGHTS to itself and over the frame pipes fails, as does pidfd_getfd. Plain bytes pass through a pair."""
     attack.all_denied("", {"EPERM", "ENOTSOCK"}, jail.loot("pass_descriptors"))
     sendmsg, frames_out = (46 if X86_64 else 211), 4

@@ -74,7 +74,7 @@ def test_an_action_file_edited_to_allow_more_does_not_run(attack: Attack, home: 
 
 
 @pytest.mark.abuse_case("D21")
-def test_a_command_with_yes_only_creates_a_question(attack: Attack, home: House, tmp_path: Path) -> None:
+def test_a_command_with_the_option_yes_only_creates_a_question(attack: Attack, home: House, tmp_path: Path) -> None:
     """`--yes` answers the command's prompt, not the person's question: exit 75, a pending approval, and no change."""
     file = tmp_path / "mine.md"
     file.write_text(probe_action("effect", "path:string", name="mine"), encoding="utf-8")

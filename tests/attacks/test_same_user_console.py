@@ -265,7 +265,7 @@ def test_a_question_swapped_before_the_decision_is_not_approved(attack: Attack, 
 
 
 @pytest.mark.abuse_case("D34")
-def test_an_approver_key_file_replaced_by_the_attackers_decides_nothing(
+def test_an_attackers_key_file_in_place_of_the_approvers_key_file_decides_nothing(
     attack: Attack, home: House, tmp_path: Path
 ) -> None:
     """The attacker's key even has the same passphrase: the console says that it is not the approver's, and sends

@@ -82,7 +82,7 @@ def test_an_empty_table_has_column_titles() -> None:
 
 @given(st.dictionaries(st.text(min_size=1, max_size=8), JSON, max_size=4), st.integers(0, 2**52))
 @example({"a": [1, {"b": 2, "at": "x"}]}, 0)
-def test_a_line_contains_the_record_byte_for_byte(facts: dict[str, Any], at_us: int) -> None:
+def test_an_exported_line_contains_its_record_byte_for_byte(facts: dict[str, Any], at_us: int) -> None:
     """The record's exact bytes can be cut out of the line, so its hash can be recomputed whatever a fact contains."""
     at_us %= 253_402_300_800_000_000  # until the end of year 9999
     record = make_record(7, at_us, {**facts, "type": "note"})
@@ -94,7 +94,7 @@ def test_a_line_contains_the_record_byte_for_byte(facts: dict[str, Any], at_us: 
     assert json.loads(written)["hash"] == digest.hex()
 
 
-def test_a_new_file_is_private_and_replaces_the_old_one(tmp_path: Path) -> None:
+def test_a_new_export_file_is_private_and_replaces_the_old_file(tmp_path: Path) -> None:
     """The mode is 0600 even if the old file's was wider, and no temporary file is left."""
     target = tmp_path / "trail.jsonl"
     target.write_bytes(b"old")
@@ -108,7 +108,7 @@ def test_a_new_file_is_private_and_replaces_the_old_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("end", [RuntimeError, KeyboardInterrupt, OSError])
-def test_an_unfinished_file_does_not_replace_the_old_one(tmp_path: Path, end: type[BaseException]) -> None:
+def test_an_unfinished_export_file_does_not_replace_the_old_file(tmp_path: Path, end: type[BaseException]) -> None:
     """The old file stays, whatever ends the writing."""
     target = tmp_path / "trail.jsonl"
     target.write_bytes(b"old")

@@ -67,7 +67,7 @@ def test_combined_filters_find_the_rows_that_match_all(ledger: Ledger, names: tu
 
 
 @pytest.mark.parametrize("name", ["run", "session", "action", "connector"])
-def test_an_unknown_name_finds_no_rows(ledger: Ledger, name: str) -> None:
+def test_a_filter_with_an_unknown_or_partial_name_finds_no_rows(ledger: Ledger, name: str) -> None:
     """Part of a name, another case, and SQL syntax do not match either."""
     for value in (WANTED[name][:-1], WANTED[name].upper(), "%", "", "' OR 1=1 --"):
         assert found(ledger, **{name: value}) == []

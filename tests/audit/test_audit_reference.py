@@ -21,13 +21,13 @@ PROGRAMS = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
 SECTIONS = dict(re.findall(r"^### `([^`]+)`\n(.*?)(?=^##|\Z)", PAGE, flags=re.MULTILINE | re.DOTALL))
 
 
-def test_the_page_has_every_event_and_no_other() -> None:
+def test_the_audit_events_page_has_every_event_and_no_other() -> None:
     """A new event needs its section, and a removed section would leave old ledgers unexplained."""
     assert list(SECTIONS) == list(EVENT_TYPES)
 
 
 @pytest.mark.parametrize("name", EVENT_TYPES)
-def test_the_page_lists_exactly_the_facts_of_each_event(name: str) -> None:
+def test_the_audit_events_page_lists_exactly_the_facts_of_each_event(name: str) -> None:
     """Optional facts are listed too."""
     documented = re.findall(r"^\| `([^`]+)` \|", SECTIONS[name], flags=re.MULTILINE)
 
@@ -59,14 +59,14 @@ def test_no_fact_has_a_name_that_lists_and_exports_use_for_another_field() -> No
     ] == []
 
 
-def test_the_searchable_facts_are_named_on_the_page() -> None:
+def test_the_searchable_facts_are_named_on_the_audit_events_page() -> None:
     """They are the columns of the ledger."""
     (sentence,) = re.findall(r"([^.]*) can be\nsearched for", PAGE)
 
     assert {"type", *re.findall(r"`(\w+)`", sentence)} == set(FILTERED)
 
 
-def test_the_program_on_the_page_checks_a_ledger(tmp_path: Path) -> None:
+def test_the_program_on_the_audit_events_page_checks_a_ledger(tmp_path: Path) -> None:
     """The program prints the head that `verify` reports, and finds an altered row."""
     program = PROGRAMS[0]
     with Ledger.open(tmp_path / "ledger.db", tmp_path, "0.1.0") as ledger:

@@ -34,7 +34,7 @@ LARGEST_CURVE = 40_000
 QUESTION = Question("what", "ours", "theirs", at_most(0.5))
 
 
-def test_the_table_on_the_page_matches_the_results() -> None:
+def test_the_table_on_the_benchmarks_page_matches_the_results() -> None:
     """The generated part of docs/reference/benchmarks.md equals the one computed again from the raw samples."""
     text = page.PAGE.read_text(encoding="utf-8")
     _, _, rest = text.partition(page.BEGIN)
@@ -64,7 +64,7 @@ def test_every_missed_goal_is_explained() -> None:
 
 
 @pytest.mark.parametrize("plot", plots.PLOTS, ids=lambda plot: plot.name)
-def test_a_curve_is_drawn_from_the_results_and_shown_on_the_page(plot: plots.Plot) -> None:
+def test_a_curve_is_drawn_from_the_results_and_shown_on_the_benchmarks_page(plot: plots.Plot) -> None:
     """The file carries the mark of its points; the page shows it, and the folder holds no other file."""
     drawn = (page.CURVES / f"{plot.name}.svg").read_text(encoding="utf-8")
 
@@ -148,7 +148,7 @@ def test_a_goal_for_memory_is_judged_by_megabytes_and_not_by_the_ratio() -> None
     assert missed.holds is False
 
 
-def test_the_second_number_of_a_rate_is_its_lowest_value() -> None:
+def test_the_second_number_in_a_row_is_the_largest_time_or_the_smallest_rate() -> None:
     """The second number of a row is the largest of times, but the smallest of rates."""
     samples = {"ours": [float(number) for number in range(1, 101)], "theirs": [1.0]}
 
@@ -156,7 +156,7 @@ def test_the_second_number_of_a_rate_is_its_lowest_value() -> None:
     assert judge(QUESTION, samples, "per s").ours == (50.5, 1.0)
 
 
-def test_the_best_variant_is_the_shortest_time_or_the_highest_rate() -> None:
+def test_the_best_variant_is_the_one_with_the_shortest_time_or_the_highest_rate() -> None:
     """The best is the shortest time or the highest rate."""
     samples = {"two": [2.0, 2.0], "four": [3.0, 3.0]}
 

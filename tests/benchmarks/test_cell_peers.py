@@ -23,7 +23,7 @@ def test_the_page_of_cell_comparisons_matches_the_committed_results() -> None:
     ("answer", "shown"),
     [("ok", "possible"), ("EROFS", "refused"), ("ENOENT", "no object"), ("absent", "no object")],
 )
-def test_each_result_of_an_escape_attempt_has_one_word_on_the_page(answer: str, shown: str) -> None:
+def test_each_result_of_an_escape_attempt_is_summarized_in_one_word(answer: str, shown: str) -> None:
     """The words distinguish attempts that worked, were refused, or had no target."""
     assert cell_peers.verdict(answer) == shown
 

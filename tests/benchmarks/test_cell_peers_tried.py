@@ -81,7 +81,7 @@ def test_the_benchmark_reports_what_a_cell_allows_in_the_project(house: Househol
     }
 
 
-def test_a_connection_counts_as_possible_only_if_its_bytes_arrive_at_the_host(
+def test_a_connection_is_reported_as_possible_only_if_its_bytes_arrive_at_the_host(
     house: Household, host: cell_peers.ListedHost
 ) -> None:
     """Only TLS for the host's own name arrives from a cell, whatever the client saw; without a sandbox, all does."""

@@ -103,7 +103,9 @@ def test_a_foreign_pages_script_can_neither_read_pages_nor_send_decisions(home: 
 
 
 @pytest.mark.abuse_case("D28")
-def test_another_page_can_neither_frame_the_page_nor_hold_its_window(home: DaemonHome, chromium: Browser) -> None:
+def test_another_page_can_neither_frame_the_page_nor_keep_a_reference_to_its_window(
+    home: DaemonHome, chromium: Browser
+) -> None:
     """A frame stays empty, against clickjacking, and a page that opened the window has no reference to it."""
     asked = home.asked("mild")
     unlocked(chromium, home, asked["approval_id"])
@@ -300,7 +302,9 @@ def test_files_of_the_browsers_profile_cannot_unlock_the_page(home: DaemonHome, 
     assert of_kind(home, "page.locked")[-1]["reason"] == "process"
 
 
-def test_a_session_works_in_all_tabs_of_its_browser_only(home: DaemonHome, chromium: Browser) -> None:
+def test_an_unlocked_page_session_is_valid_in_all_tabs_of_its_browser_but_in_no_other_browser(
+    home: DaemonHome, chromium: Browser
+) -> None:
     """A session is bound to the browser's network process. A second browser must unlock the page for itself."""
     unlocked(chromium, home)
     pid = of_kind(home, "page.unlocked")[-1]["pid"]

@@ -442,7 +442,7 @@ def test_without_scripts_the_page_offers_only_the_passphrase(home: DaemonHome, c
     assert home.result(asked)["status"] == "completed"
 
 
-def test_a_page_opened_by_address_says_where_passkeys_work(home: DaemonHome, chromium: Browser) -> None:
+def test_a_page_opened_by_ip_address_links_to_the_page_where_passkeys_work(home: DaemonHome, chromium: Browser) -> None:
     """A passkey is for the name `localhost`: at an address the page links there."""
     given(chromium, home)
     chromium.open(f"{base_of(home, '127.0.0.1')}/approvals")

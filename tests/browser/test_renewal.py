@@ -123,7 +123,7 @@ def test_a_withdrawn_grant_is_reported_and_fixed_by_a_new_sign_in(connected: Des
     assert connected.whoami().body["result"]["account"] == MIRA
 
 
-def test_a_run_works_again_after_the_providers_outage(ended: Desk) -> None:
+def test_a_run_succeeds_again_after_the_providers_outage(ended: Desk) -> None:
     """The failed run says that it can be repeated; later it works without a new sign-in."""
     ended.provider.down()
     failed = ended.home.run("look-again")

@@ -219,7 +219,7 @@ def test_a_strangers_page_cannot_answer_for_the_provider(at_desk: Desk, browser:
     assert at_desk.provider.asked("token") == [200]
 
 
-def test_a_rebound_name_is_refused_by_the_callback_port(at_desk: Desk, provider: Provider) -> None:
+def test_a_host_name_rebound_to_this_machine_is_refused_by_the_callback_port(at_desk: Desk, provider: Provider) -> None:
     """A page under that name could read the port's responses, so the port serves only its own name."""
     begun = at_desk.begin()
     asked = _parts(begun["authorize_url"])
@@ -298,7 +298,7 @@ def test_a_denied_device_code_is_reported(at_desk: Desk, browser: Browser) -> No
     assert "access was denied at" in over["error"]["message"]
 
 
-def test_a_cancelled_sign_in_leaves_nothing(at_desk: Desk, browser: Browser) -> None:
+def test_a_cancelled_sign_in_leaves_nothing_behind(at_desk: Desk, browser: Browser) -> None:
     """The port is closed, and the name is free."""
     begun = at_desk.begin()
     busy = at_desk.home.ask("POST", "/v1/sign-ins", {"connector": begun["connector"], "name": MINE, "flow": "browser"})

@@ -80,7 +80,7 @@ def meet(box: Box, other: Box) -> bool:
 
 @each
 @sized
-def test_sentence_alarms_and_buttons_are_on_the_first_screen(
+def test_the_sentence_the_alarms_and_the_buttons_are_on_the_first_screen(
     chromium: Browser, page: ServedPage, request_: Request, size: str
 ) -> None:
     """The buttons are not covered, proof is folded, and the page is no wider than the window."""
@@ -114,7 +114,7 @@ def test_the_buttons_stay_in_place_while_the_page_is_scrolled(
 
 @each
 @sized
-def test_the_second_steps_button_is_where_no_button_was_before(
+def test_the_button_of_the_second_step_is_where_the_first_step_had_no_button(
     chromium: Browser, page: ServedPage, request_: Request, size: str
 ) -> None:
     """A double click must not approve: the button is where neither Approve… nor Deny was. The alarms are repeated."""
@@ -130,7 +130,7 @@ def test_the_second_steps_button_is_where_no_button_was_before(
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_every_page_of_the_ten_has_enough_contrast(chromium: Browser, page: ServedPage, dark: bool) -> None:
+def test_the_pages_of_all_ten_requests_have_enough_contrast(chromium: Browser, page: ServedPage, dark: bool) -> None:
     """The contrast is at least 4.5 on both steps, unfolded, and when they are over."""
     for request in TEN:
         shown(chromium, page, request, dark=dark)
@@ -322,7 +322,9 @@ def test_a_second_step_is_disabled_if_its_question_changed(chromium: Browser, pa
     assert chromium.script("return document.querySelector('.yes button').disabled")
 
 
-def test_a_page_opened_from_elsewhere_does_not_load_the_preview(chromium: Browser, page: ServedPage) -> None:
+def test_a_page_opened_from_another_site_does_not_load_the_preview_by_itself(
+    chromium: Browser, page: ServedPage
+) -> None:
     """A page of another origin led here: neither that nor later changes load the preview. Its button loads it."""
     wrong = next(request for request in TEN if request.name == "another event")
     chromium.look(**PHONE)

@@ -102,7 +102,7 @@ def test_a_blind_copy_recipient_that_only_the_preview_shows_is_an_alarm() -> Non
     assert alarms({"draft": "r-1"}, found(("To", "ann@example.com"), ("Bcc", None))) == []
 
 
-def test_a_blind_copy_recipient_equal_to_the_last_approved_calls_is_no_alarm() -> None:
+def test_a_blind_copy_recipient_that_the_last_approved_call_also_had_is_no_alarm() -> None:
     """The copy must be exactly equal; a different value, or no call to compare with, is an alarm."""
     args = {"to": "ann@example.com", "bcc": "archive@example.com"}
     alarm = [f"{HIDDEN}: “archive@example.com”"]
@@ -201,7 +201,7 @@ def test_a_preview_recipient_that_is_among_the_agents_recipients_is_no_contradic
 
 
 @pytest.mark.parametrize("given", ["#engineering", "engineering", "C024BE91L"])
-def test_a_channel_name_with_or_without_hash_sign_and_its_id_count_as_the_same_channel(given: str) -> None:
+def test_a_channels_name_with_or_without_hash_sign_and_its_id_are_treated_as_the_same_channel(given: str) -> None:
     """All three spellings agree with the service; another name, or another id, does not."""
     there = found(("Channel", "engineering"), ("Channel id", "C024BE91L"))
 
@@ -227,7 +227,7 @@ def test_the_shipped_slack_action_raises_an_alarm_only_for_a_different_channel()
         assert len(alarms({"channel": other, "text": "Done."}, there, text)) == 1
 
 
-def test_a_missing_argument_does_not_count_as_equal_to_a_missing_id() -> None:
+def test_a_missing_argument_and_a_missing_id_are_not_treated_as_equal() -> None:
     """Two missing values must not count as equal."""
     assert len(alarms({"channel": None}, found(("Channel", "general"), ("Channel id", None)))) == 1
 

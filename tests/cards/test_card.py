@@ -125,7 +125,7 @@ def test_every_consent_needs_a_typed_word_and_says_how_to_undo_it(kind: str) -> 
     assert essential(consent_card, "undo") not in ([], ["nobody knows"])
 
 
-def test_the_undo_line_for_sending_a_token_differs_from_replacing_a_secret() -> None:
+def test_the_undo_lines_for_sending_a_token_and_for_replacing_a_secret_differ() -> None:
     """A sent token is known to its recipient, while a new value overwrites the old one."""
     asked = msgspec.structs.replace(SUBJECTS["secret"], token_to="vault.example:8200", token="pw")
     assert "the token" in essential(card(subject_question(asked)), "undo")[0]
@@ -210,7 +210,7 @@ def narrower(kind: str) -> Subject:
         "binding",
     ],
 )
-def test_a_consent_to_read_or_to_no_more_than_before_is_no_alarm_but_needs_its_typed_word(
+def test_a_consent_that_allows_only_reading_or_nothing_new_is_no_alarm_but_needs_a_typed_word(
     subject: Callable[[], Subject], is_heavy: bool
 ) -> None:
     """The permission is for reading, or for no more than before."""
@@ -223,7 +223,7 @@ def test_a_consent_to_read_or_to_no_more_than_before_is_no_alarm_but_needs_its_t
     assert consent_card.weight is (Weight.HEAVY if is_heavy else Weight.MARKED)
 
 
-def test_a_preview_comes_before_the_arguments_and_the_agents_words_last() -> None:
+def test_a_card_shows_the_preview_then_the_arguments_and_last_the_agents_words() -> None:
     """The runtime's own facts are at the top, and the agent's statements are in a box at the bottom."""
     asked = question(previewed(), conversation=[{"question": "why?", "answer": "Approve."}])
     run_card = card(asked, found(("To", "mira@example.com")))
@@ -434,7 +434,7 @@ def test_a_preview_read_from_another_host_or_account_is_shown_as_a_deciding_fact
     assert [fact.name for fact in how.facts][:3] == ["preview", "reaches", "account"]
 
 
-def test_a_card_shows_todays_number_of_requests_from_the_days_second_request_on() -> None:
+def test_a_card_shows_the_number_of_requests_of_today_unless_there_is_only_one() -> None:
     """The first request of a day needs no remark."""
     by_claude = {"agent": "claude", "session": "ses-1", "folder": "/w"}
 
@@ -472,7 +472,7 @@ def test_a_list_numbers_pending_questions_of_the_same_group() -> None:
         ("text", "Привет,\nМира", "Привет,\nМира"),
     ],
 )
-def test_amounts_are_grouped_and_look_alike_letters_marked(name: str, value: Any, shown: str) -> None:
+def test_the_digits_of_amounts_are_grouped_and_look_alike_letters_are_marked(name: str, value: Any, shown: str) -> None:
     """Amounts get thousands separators, and a letter of another alphabet its code point; foreign text stays."""
     (section,) = [section for section in card(question(plan({name: value}))).sections if "arguments" in section.title]
 
@@ -712,7 +712,7 @@ def test_mixed_alphabets_non_ascii_addresses_and_invisible_characters_are_an_ala
     )
 
 
-def test_equal_times_in_different_time_zones_are_no_contradiction_of_preview_and_argument() -> None:
+def test_equal_times_in_different_time_zones_are_no_contradiction_between_preview_and_argument() -> None:
     """A different time is one."""
     of = previewed({"to": "2026-11-24T10:00:00+01:00"})
 

@@ -102,7 +102,7 @@ def test_a_standing_grant_for_more_than_a_year_is_an_alarm(until: str, alarm: st
 
 
 @pytest.mark.parametrize(("effect", "is_heavy"), [("read", False), ("send", True)])
-def test_a_standing_grant_of_an_action_that_only_reads_is_no_alarm_if_its_file_is_known(
+def test_a_standing_grant_of_an_ungated_action_that_only_reads_is_no_alarm_if_its_file_is_known(
     effect: str, is_heavy: bool
 ) -> None:
     """The author's effect of each step decides."""

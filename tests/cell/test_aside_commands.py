@@ -69,7 +69,7 @@ def test_a_folder_of_packages_is_one_line_in_the_list_before_the_question(tmp_pa
     assert "43 files and folders" in shown
 
 
-def test_apply_without_a_terminal_needs_yes(aside: Aside) -> None:
+def test_apply_without_a_terminal_needs_the_option_yes(aside: Aside) -> None:
     """The error names the option, and no change is applied."""
     aileron = Command(aside.home, folder=str(aside.project))
     refused = aileron("sessions", "apply", SESSION)

@@ -108,7 +108,7 @@ def test_the_command_waits_for_a_reader_that_pauses(way: str) -> None:
         assert err == b"attended: SIGINT before all of its output was read\n"
 
 
-def test_the_exit_code_of_an_agent_killed_by_a_signal_is_that_of_a_shell() -> None:
+def test_the_exit_code_for_an_agent_killed_by_a_signal_is_128_plus_the_signals_number() -> None:
     """The exit code is 128 plus the signal's number."""
     assert piped(*agent("kill", "9")).returncode == 137
 
@@ -192,7 +192,7 @@ def test_typed_keys_reach_the_agent_unchanged() -> None:
     assert b"pasted\r\x1b[201~" not in at.shown
 
 
-def test_ctrl_c_is_a_signal_inside_the_cell() -> None:
+def test_ctrl_c_sends_sigint_to_the_agent_inside_the_cell() -> None:
     """The cell's terminal turns it into SIGINT for the agent; the command itself continues."""
     with RawTerminal(attended(*agent("signal")), ENVIRONMENT) as at:
         at.until(b"it is ready")

@@ -293,7 +293,7 @@ def test_a_repository_inside_another_hides_no_hook(project: Path, cells: Path) -
     }
 
 
-def test_a_link_in_place_of_the_hooks_is_a_hook(project: Path, cells: Path) -> None:
+def test_a_link_in_place_of_the_hooks_folder_is_listed_as_a_git_hook(project: Path, cells: Path) -> None:
     """Git runs the files in its target, which may be a folder of the project."""
 
     def agent(root: Path) -> None:
@@ -826,7 +826,9 @@ def environment(folder: Path, number: int = 60) -> None:
     (folder / "bin" / "tool").chmod(0o755)
 
 
-def test_a_hook_is_listed_beside_one_line_for_an_environment(project: Path, cells: Path) -> None:
+def test_hooks_and_similar_files_are_listed_beside_the_one_line_for_a_python_environment(
+    project: Path, cells: Path
+) -> None:
     """Files in the environment that take effect without its use are listed as well."""
     where = Path(".venv/lib/python3.11/site-packages")
 

@@ -55,7 +55,7 @@ def test_the_changes_of_the_latest_cell_of_the_current_folder_are_shown(
         assert ["made", "file", "-", "a\\x1b[2Jb\\nc"] in rows
 
 
-def test_a_session_is_named_by_the_end_of_its_id(home: Path, projects: tuple[Path, Path]) -> None:
+def test_a_session_can_be_named_by_the_end_of_its_id(home: Path, projects: tuple[Path, Path]) -> None:
     """JSON output has everything that is known of the session, ended or not."""
     aileron = Command(home)
     first, later = (json.loads(aileron("sessions", "changes", name, "--json").out) for name in ("first", "ses-later"))

@@ -21,7 +21,7 @@ def found(path: str, content: bytes | None = b"", mode: int = 0o644, kind: Entry
     return [(kind, detail) for kind, detail in findings(Candidate(path, kind, mode, lambda: content))]
 
 
-def test_the_page_lists_every_kind_of_file_that_can_execute() -> None:
+def test_the_cell_changes_page_lists_every_kind_of_file_that_can_execute() -> None:
     """Every kind is listed with its files and its reason, in the order in which they are shown."""
     rows = re.findall(
         r"^\| ([^|]+) \| ([^|]+) \| ([^|]+) \|$", PAGE.partition("## Files that execute")[2], re.MULTILINE

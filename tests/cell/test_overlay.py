@@ -106,7 +106,7 @@ def test_a_file_that_was_touched_but_not_changed_is_not_listed(aside: Aside) -> 
     assert listed(aside) == {}
 
 
-def test_a_folder_is_never_renamed_by_a_redirect(aside: Aside) -> None:
+def test_the_kernel_refuses_to_rename_a_folder_on_an_overlay(aside: Aside) -> None:
     """A redirect would be an attribute that Aileron does not follow: the kernel refuses the rename, and programs copy."""
     aside.agent([["rename", "old", "renamed"]])
 

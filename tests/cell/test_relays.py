@@ -104,7 +104,7 @@ def everything(connection: socket.socket) -> bytes:
     return b"".join(parts)
 
 
-def test_a_pending_event_of_a_closed_descriptor_is_not_given_to_its_reused_number() -> None:
+def test_an_event_of_a_closed_descriptor_is_not_delivered_to_a_new_descriptor_with_its_number() -> None:
     """A handler closes two descriptors that have events too, and opens new ones that get their numbers."""
     loop, told = Loop(), list[int]()
     with contextlib.ExitStack() as stack:

@@ -63,7 +63,7 @@ def test_each_example_in_the_filters_table_is_treated_as_the_table_says(rule: Ru
             assert len(out) > len(b"before  after")
 
 
-def test_the_page_has_the_filters_rows_and_terminal_modes() -> None:
+def test_the_cell_terminal_page_lists_the_filters_rows_and_the_terminal_modes_that_pass() -> None:
     """The page has them word for word, in their order."""
     text = PAGE.read_text(encoding="utf-8")
     rows = re.findall(r"^\| (.*?) \| (.*?) \| (passes|dropped|rewritten) \| (.*) \|$", text, re.MULTILINE)
@@ -354,7 +354,7 @@ def test_a_query_to_the_terminal_is_counted() -> None:
 
 
 @pytest.mark.parametrize("mode", [9, 1000, 1002, 1003, 1004, 2031, 2048])
-def test_turning_on_a_terminals_reporting_mode_counts_as_a_query(mode: int) -> None:
+def test_turning_on_a_terminals_reporting_mode_is_counted_as_a_query(mode: int) -> None:
     """The terminal may send a report after the agent's end; turning the mode off, or another one on, does not count."""
     filter_ = TerminalFilter()
     filter_.feed(b"\x1b[?25h\x1b[?%dl" % mode)

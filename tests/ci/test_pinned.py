@@ -98,7 +98,7 @@ def test_a_new_or_removed_file_in_a_test_groups_package_changes_its_digest(tree:
     assert len({before, added, tree.digest("agents")}) == 3
 
 
-def test_another_python_version_runs_the_group_again(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_python_version_changes_a_test_groups_digest(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     """A patch release changes the digest too."""
     before = tree.digest("agents")
     monkeypatch.setattr("platform.python_version", lambda: "3.11.99")

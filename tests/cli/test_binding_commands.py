@@ -141,7 +141,7 @@ def test_a_person_signs_in_and_sees_what_was_granted(fake: FakeDaemon, aileron: 
     assert "ssh -L" not in shown  # the address names no port of this machine
 
 
-def test_a_sign_in_that_requests_no_scopes_is_not_shown_as_granting_nothing(fake: FakeDaemon, aileron: Command) -> None:
+def test_granted_nothing_is_shown_only_if_the_sign_in_requested_scopes(fake: FakeDaemon, aileron: Command) -> None:
     """An empty list of granted scopes means nothing was granted only if scopes were requested."""
     told = []
     for asked in ([], ["mail.read"]):
@@ -234,7 +234,7 @@ def test_only_a_web_address_is_opened_in_the_browser(
     assert not (tmp_path / "opened").exists()
 
 
-def test_a_script_needs_device_or_no_browser_to_sign_in(fake: FakeDaemon, aileron: Command) -> None:
+def test_a_script_needs_the_option_device_or_no_browser_to_sign_in(fake: FakeDaemon, aileron: Command) -> None:
     """Otherwise no person would see the sign-in; with --no-browser its address goes to standard error."""
     refused = aileron(*SETUP)
     assert (refused.code, refused.err.splitlines()[-1]) == (
@@ -373,7 +373,9 @@ def test_inspect_shows_the_whole_binding(fake: FakeDaemon, aileron: Command) -> 
     assert aileron("binding", "inspect", "oauth2/mail/nobody").code == 3
 
 
-def test_a_sign_in_without_scopes_says_that_the_provider_decides(fake: FakeDaemon, aileron: Command) -> None:
+def test_setup_says_that_the_provider_decides_if_a_sign_in_requests_no_scopes(
+    fake: FakeDaemon, aileron: Command
+) -> None:
     """The command says so before the sign-in begins, because no scopes would look like no permissions."""
     fake.connectors = [{**CONNECTOR, "credential": {**CONNECTOR["credential"], "scopes": []}}]
     said = aileron.at_terminal("binding", "setup", MAIL, answers=[("Service [mail]: ", "\x04")], variables=NO_DISPLAY)
@@ -481,7 +483,7 @@ def test_reauthorize_signs_in_again_under_the_same_name(fake: FakeDaemon, ailero
 
 
 @pytest.mark.parametrize(("kind", "verb"), [("oauth2", "reauthorize"), ("oauth2_client", "rebind")])
-def test_a_new_scope_of_a_kind_without_sign_in_needs_only_consent(
+def test_a_new_scope_of_a_credential_kind_without_sign_in_needs_only_consent(
     fake: FakeDaemon, aileron: Command, kind: str, verb: str
 ) -> None:
     """Aileron gets the tokens of an OAuth client by itself; other kinds need a new sign-in."""

@@ -60,7 +60,7 @@ def read_for(master: int, wanted: bytes, within_s: float) -> bytes:
     return seen
 
 
-def test_a_terminal_notification_has_only_the_agents_and_the_actions_name(home: Path, fake: FakeDaemon) -> None:
+def test_a_terminal_notification_has_only_the_names_of_the_agent_and_the_action(home: Path, fake: FakeDaemon) -> None:
     """The agent's name tries to end the escape sequence and to begin another one."""
     world = World(home, fake)
     with at_pty(home, fake, TERM="foot") as (master, _):

@@ -242,7 +242,7 @@ def test_a_decided_question_is_found_by_the_end_of_its_id(fake: FakeDaemon, aile
     assert aileron("approval", "show", "beef").code == 3
 
 
-def test_approving_with_yes_at_a_terminal_needs_the_whole_id(fake: FakeDaemon, aileron: Command) -> None:
+def test_approving_with_the_option_yes_at_a_terminal_needs_the_whole_id(fake: FakeDaemon, aileron: Command) -> None:
     """The question would not be shown with --yes."""
     assert aileron.at_terminal("approve", "cafe", "--yes").code == 2
     assert aileron.at_terminal("approve", ID, "--yes").code == 0
@@ -596,7 +596,9 @@ def test_an_interrupt_at_the_runs_prompt_leaves_the_run_pending(
     assert decisions(fake) == []
 
 
-def test_a_run_that_fails_after_an_approval_in_place_ends_like_any_run(fake: FakeDaemon, aileron: Command) -> None:
+def test_a_run_that_fails_after_an_approval_in_place_has_the_error_and_exit_code_of_any_failed_run(
+    fake: FakeDaemon, aileron: Command
+) -> None:
     """Error lines and exit code are those of a run without a prompt."""
     fake.script("GET", f"{ONE}/result", result("failed", error=failed("network_error")))
     said = at_the_question(aileron, (THREE_WAYS, "y")).exits(7)
@@ -608,7 +610,7 @@ def test_a_run_that_fails_after_an_approval_in_place_ends_like_any_run(fake: Fak
     [("completed", {"result": 7}, 0, "\n7\n"), ("denied", {"error": failed("approval_denied")}, 5, "\nerror: ")],
 )
 @pytest.mark.parametrize("typed", ["y", "n"])
-def test_a_run_reports_a_decision_that_was_made_elsewhere_first(
+def test_a_run_whose_question_was_first_decided_elsewhere_reports_that_decision(
     fake: FakeDaemon, aileron: Command, typed: str, status: str, more: dict[str, Any], code: int, told: str
 ) -> None:
     """The person's own answer comes too late; the command continues with the other decision's result."""

@@ -80,7 +80,7 @@ def assert_signed(approver: Approver, name: str, body: dict[str, Any], digest: s
 # Approving
 
 
-def test_three_alike_requests_take_one_card_one_answer_and_one_passphrase(
+def test_three_requests_that_are_alike_take_one_card_one_answer_and_one_passphrase(
     fake: FakeDaemon, aileron: Command, approver: Approver
 ) -> None:
     """Each decision is signed over its own digest, and each result has its own line."""
@@ -263,7 +263,7 @@ def test_the_json_of_several_approvals_includes_a_refused_decision(fake: FakeDae
     assert second["error"]["class"] == "already_decided"
 
 
-def test_approving_several_requests_exits_with_the_worst_results_code(fake: FakeDaemon, aileron: Command) -> None:
+def test_approving_several_requests_exits_with_the_code_of_the_worst_result(fake: FakeDaemon, aileron: Command) -> None:
     """The highest code wins, whatever follows; each failure says why and where to look."""
     names = waits(fake, *(mail(number) for number in (1, 2, 3)))
     for name, kind in ((names[0], "outcome_unknown"), (names[1], "network_error")):

@@ -78,7 +78,7 @@ def test_the_function_visible_json_keeps_the_value(value: object) -> None:
 
 
 @given(st.text())
-def test_an_event_facts_value_is_a_single_word_or_quoted(text: str) -> None:
+def test_the_value_of_an_events_fact_is_shown_as_a_single_word_or_in_quotes(text: str) -> None:
     """Spaces in a value cannot start the next fact, and nothing of it is lost."""
     shown = as_fact(text)
 

@@ -128,7 +128,7 @@ def test_ids_are_short_at_a_terminal_and_short_ids_are_accepted(fake: FakeDaemon
     assert aileron("run", "act").err.endswith(f"\n  look: aileron audit show {RUN}\n")
 
 
-def test_audit_show_of_a_refused_request_asks_for_no_run(fake: FakeDaemon, aileron: Command) -> None:
+def test_audit_show_of_a_refused_request_does_not_fetch_a_result(fake: FakeDaemon, aileron: Command) -> None:
     """A request that was refused never became a run, so there is no result to fetch."""
     fake.script("GET", "/v1/audit/run-2", (200, {"audit_id": "run-2", "events": EVENTS[:1]}))
 

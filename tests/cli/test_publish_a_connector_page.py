@@ -18,7 +18,7 @@ pytestmark = pytest.mark.jail
 PAGE = (ROOT / "docs" / "how-to" / "publish-a-connector.md").read_text(encoding="utf-8")
 
 
-def test_the_how_to_pages_commands_and_its_case_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_how_to_pages_commands_succeed_and_its_case_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each command exits with 0, and the page's case passes beside those of the template."""
     aileron = Command(tmp_path / "home", program=[sys.executable, "-m", "aileron"])
     monkeypatch.chdir(tmp_path)

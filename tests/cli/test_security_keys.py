@@ -115,7 +115,7 @@ def events(home: DaemonHome, kind: str, approval: str) -> list[dict[str, Any]]:
     return [event for event in found if event["type"] == kind and event.get("approval") == approval]
 
 
-def test_a_security_key_approves_with_enter_a_pin_and_a_touch(desk: Desk) -> None:
+def test_a_security_key_approves_after_the_enter_key_a_pin_and_a_touch(desk: Desk) -> None:
     """The decision is on record with the passkey's id; the ledger verifies on its own afterwards."""
     question, touched = desk.asked(), desk.key.touched
     said = desk.approve(question, ENTER, ASK_PIN).exits(0)

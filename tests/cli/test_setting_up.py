@@ -347,7 +347,7 @@ def test_an_empty_or_oversized_secret_is_not_stored(fake: FakeDaemon, aileron: C
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-"])
-def test_a_closed_standard_stream_is_not_taken_for_a_terminal(fake: FakeDaemon, home: Path, closed: str) -> None:
+def test_a_closed_standard_stream_is_not_treated_as_a_terminal(fake: FakeDaemon, home: Path, closed: str) -> None:
     """Some supervisors start programs with closed streams: a command must not prompt, and may still succeed."""
     words = f"{sys.executable} -m aileron"
     environment = {**os.environ, "AILERON_HOME": str(home)}

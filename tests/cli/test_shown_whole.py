@@ -65,7 +65,7 @@ def test_a_long_value_can_be_shown_in_full_before_its_question_is_signed(real: D
     assert "harmless" not in said.out
 
 
-def test_approve_with_yes_shows_long_values_in_full(real: DaemonHome) -> None:
+def test_approve_with_the_option_yes_shows_long_values_in_full(real: DaemonHome) -> None:
     """The option skips the prompt at which the person could have asked for the rest."""
     approval_id = real.asked("give-back", {"text": WORDS})["approval_id"]
     said = Command(real.path).at_terminal("approve", approval_id, "--yes", answers=[SIGN], NO_COLOR="1").exits(0)

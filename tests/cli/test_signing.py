@@ -873,7 +873,7 @@ def test_edit_without_a_working_editor_fails(
     assert fake.asked("POST", f"{ONE}/edit") == []
 
 
-def test_an_edit_whose_plan_has_other_arguments_than_typed_is_not_signed(
+def test_an_edit_whose_plan_has_other_arguments_than_those_typed_is_not_signed(
     fake: FakeDaemon, aileron: Command, edits: Plan
 ) -> None:
     """The daemon makes the plan of the edit, so the command compares the two and exits with 9."""
@@ -963,7 +963,7 @@ def test_a_truncated_value_is_always_marked(fake: FakeDaemon, aileron: Command) 
         assert "more characters" not in shown
 
 
-def test_arguments_have_the_labels_of_their_author(fake: FakeDaemon, aileron: Command) -> None:
+def test_arguments_are_shown_with_the_labels_of_their_action_file(fake: FakeDaemon, aileron: Command) -> None:
     """Labels and order are those of the action file; if it cannot be read, the arguments' names are shown."""
     text = _ACTION.replace("TYPE", "string")
     asks(fake, question(plan({"body": "b", "to": "a"}, action_text=text)))

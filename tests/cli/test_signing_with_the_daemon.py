@@ -197,7 +197,7 @@ def test_removing_an_actions_approval_rule_needs_consent(
         file.write_text(text)
 
 
-def test_changing_a_bindings_secret_or_a_used_secrets_value_waits_for_a_signature(
+def test_changing_the_secret_of_a_binding_or_the_value_of_a_used_secret_waits_for_a_signature(
     aileron: Command, home: DaemonHome
 ) -> None:
     """The changes are a different secret for the connector, and a new value for a secret in use."""

@@ -71,7 +71,7 @@ def test_setup_for_a_credential_kind_with_a_user_name_asks_for_that_name_first(
 
 
 @pytest.mark.parametrize("is_required", [True, False])
-def test_the_user_name_prompt_has_the_words_of_the_credential_kinds_rule(
+def test_the_user_name_prompt_uses_the_credential_kinds_own_word_for_a_user_name(
     supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch, is_required: bool
 ) -> None:
     """A kind whose user name is required may call it something else."""
@@ -81,6 +81,6 @@ def test_the_user_name_prompt_has_the_words_of_the_credential_kinds_rule(
     assert _first_question(supervisor, "basic") == "Key ID"
 
 
-def test_a_stored_token_that_logs_in_asks_for_a_user_name(supervisor: Supervisor) -> None:
+def test_setup_asks_for_a_user_name_if_a_stored_token_is_used_to_log_in(supervisor: Supervisor) -> None:
     """The kind `oauth2` has no user name of its own: the provider would have said whose token it is."""
     assert _first_question(supervisor, "oauth2", LoginTarget.parse("imap://imap.example.com:993")) == "User name"

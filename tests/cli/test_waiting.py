@@ -105,7 +105,7 @@ def test_progress_is_requested_only_at_a_terminal(fake: FakeDaemon, aileron: Com
 @pytest.mark.parametrize(
     ("words", "more"), [(("--json",), {}), ((), {"TERM": "dumb"})], ids=["--json", "a terminal that cannot go back"]
 )
-def test_no_progress_line_with_json_or_on_a_dumb_terminal(
+def test_no_progress_line_is_shown_with_json_or_on_a_dumb_terminal(
     fake: FakeDaemon, aileron: Command, words: tuple[str, ...], more: dict[str, str]
 ) -> None:
     """Positive control: with the same daemon the line is painted otherwise."""

@@ -117,7 +117,7 @@ def test_a_run_continues_after_its_command_stopped_waiting(
     assert shown.out.splitlines()[1] == "status\tcompleted"
 
 
-def test_two_runs_with_one_idempotency_key_are_one_run(aileron: Command) -> None:
+def test_running_again_with_the_same_idempotency_key_returns_the_first_response(aileron: Command) -> None:
     """Repeating the key with different arguments is a conflict."""
     first = aileron("run", "give-back", "text=a", "--idempotency-key", "k", "--json").json
     again = aileron("run", "give-back", "text=a", "--idempotency-key", "k", "--json").json

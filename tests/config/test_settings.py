@@ -398,7 +398,7 @@ def test_certificates_are_not_logged() -> None:
     assert "BEGIN" not in repr(Settings(egress_ca_pem=PEM))
 
 
-def test_a_cells_default_and_extreme_limits_in_the_settings_are_accepted_by_its_policy() -> None:
+def test_the_cell_policy_accepts_the_default_and_extreme_limits_of_the_settings() -> None:
     """The defaults are equal, and the policy accepts the smallest and largest values of the settings."""
     usual = CellPolicy(folder="/w", home="/h", binds=(Bind("/usr", "/usr"),))
     cell = CellSettings()
@@ -443,7 +443,7 @@ def test_the_innermost_configured_folder_decides_a_sessions_selection(tmp_path: 
 # Settings that need consent
 
 
-def test_the_page_lists_exactly_the_settings_that_need_consent() -> None:
+def test_the_consents_page_lists_exactly_the_settings_that_need_consent() -> None:
     """The page, the constant and the settings agree in content and order."""
     section = PAGE.split("## Settings\n")[1].split("\n## ")[0]
 

@@ -60,7 +60,9 @@ def test_every_expected_failure_belongs_to_a_scenario(runs: dict[str, Run]) -> N
     assert {check.partition(":")[0] for check in EXPECTED} <= seen
 
 
-def test_the_suites_tools_ran_in_the_jail(runs: dict[str, Run], home: DaemonHome) -> None:
+def test_the_conformance_suites_tool_calls_are_recorded_as_runs_of_its_session(
+    runs: dict[str, Run], home: DaemonHome
+) -> None:
     """The runs are recorded for the suite's session, so no fake answered in their place."""
     assert {run.code for run in runs.values()} == {0}
     sessions = home.must("GET", "/v1/sessions")["sessions"]
@@ -72,7 +74,7 @@ def test_the_suites_tools_ran_in_the_jail(runs: dict[str, Run], home: DaemonHome
         assert {"run.started", "run.finished"} <= {event["type"] for event in home.events(run)}, action
 
 
-def test_the_daemon_logs_no_error_during_the_suite(runs: dict[str, Run], home: DaemonHome) -> None:
+def test_the_daemon_logs_no_error_during_the_conformance_suite(runs: dict[str, Run], home: DaemonHome) -> None:
     """The suite sends many invalid messages, and the daemon expects all of them: the log has no traceback."""
     assert runs
     log = (home.path / "logs" / "daemon.log").read_text(encoding="utf-8")
@@ -80,7 +82,9 @@ def test_the_daemon_logs_no_error_during_the_suite(runs: dict[str, Run], home: D
     assert [line for line in log.splitlines() if re.search("Traceback|ERROR|foresaw", line)] == []
 
 
-def test_an_unexpected_failure_fails_the_run(tools: Tools, url: str, tmp_path: Path) -> None:
+def test_an_unexpected_failure_or_an_unexpected_pass_fails_the_conformance_run(
+    tools: Tools, url: str, tmp_path: Path
+) -> None:
     """An expected failure that passes fails the run, too. This is the positive control of the suite's verdict."""
     without = baseline(tmp_path, [])
     unexpected = ran(tools, url, tmp_path, "--scenario", "prompts-list", "--expected-failures", str(without))
@@ -91,14 +95,14 @@ def test_an_unexpected_failure_fails_the_run(tools: Tools, url: str, tmp_path: P
     assert (unexpected[0], passing[0], stale[0]) == (1, 0, 1), unexpected[1] + passing[1] + stale[1]
 
 
-def test_the_page_documents_the_suites_results(runs: dict[str, Run]) -> None:
+def test_the_conformance_page_matches_the_suites_results(runs: dict[str, Run]) -> None:
     """Every table of the page matches; `python -m tests.conformance.page` writes them."""
     page = PAGE.read_text(encoding="utf-8")
 
     assert {heading: table_of(page, heading) for heading in tables(runs)} == tables(runs)
 
 
-def test_the_page_names_the_versions_and_reasons() -> None:
+def test_the_conformance_page_lists_the_pinned_versions_and_each_reason_for_an_expected_failure() -> None:
     """The page has the pinned versions and each reason."""
     page = PAGE.read_text(encoding="utf-8")
 

@@ -27,7 +27,7 @@ def test_the_suites_servers_find_only_expected_failures_in_the_relay(
     assert row in table_of(PAGE.read_text(encoding="utf-8"), "The relay")
 
 
-def test_the_page_has_exactly_these_client_scenarios() -> None:
+def test_the_conformance_page_lists_exactly_the_client_scenarios_of_the_relay() -> None:
     """The table has these scenarios in this order, and no others."""
     table = table_of(PAGE.read_text(encoding="utf-8"), "The relay")
 

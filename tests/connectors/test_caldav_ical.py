@@ -209,7 +209,7 @@ def test_icalendar_parameters_may_contain_separators_and_carets() -> None:
         "FREQ=YEARLY;BYMONTH=3;BYDAY=-1SU;UNTIL=20991231T000000Z",
     ],
 )
-def test_a_time_zone_rule_may_be_written_in_other_ways(rule: str) -> None:
+def test_other_ways_to_write_a_yearly_time_zone_rule_give_the_same_offsets(rule: str) -> None:
     """Outlook, Apple and others write the last Sunday of March like this."""
     zone = BERLIN.replace("FREQ=YEARLY;BYMONTH=3;BYDAY=-1SU", rule).replace("Europe/Berlin", "Mine")
     assert event("DTSTART;TZID=Mine:20260329T120000", zone=zone).start.utcoffset() == timedelta(hours=2)
@@ -223,7 +223,7 @@ def test_a_time_zone_rule_that_has_ended_keeps_its_last_offset() -> None:
     assert event("DTSTART;TZID=Mine:20100701T120000", zone=zone).start.utcoffset() == timedelta(hours=2)
 
 
-def test_before_its_first_change_a_time_zone_has_that_change_s_old_offset() -> None:
+def test_a_time_zone_before_its_first_change_has_the_offset_that_the_change_replaces() -> None:
     """The standard says so, and it holds down to the year 1."""
     assert event("DTSTART;TZID=Europe/Berlin:00010101T000000", zone=BERLIN).start.utcoffset() == timedelta(hours=1)
 

@@ -144,7 +144,7 @@ def test_arguments_that_would_change_the_request_are_refused(call: Call, args: d
     assert report.requests == []
 
 
-def test_without_a_bucket_argument_the_host_belongs_to_the_bucket(call: Call, moto: Moto) -> None:
+def test_without_a_bucket_argument_the_path_of_a_request_is_only_the_object_s_key(call: Call, moto: Moto) -> None:
     """The path then begins with the object's key."""
     moto.says(answer(b"hello"))
 
@@ -248,7 +248,9 @@ def test_an_object_that_cannot_be_stored_is_not_sent(call: Call, args: dict[str,
     assert report.requests == []
 
 
-def test_a_deleted_object_is_only_hidden_if_versions_are_kept(call: Call, bucket: str, moto: Moto) -> None:
+def test_an_object_deleted_from_a_bucket_that_keeps_versions_is_only_hidden(
+    call: Call, bucket: str, moto: Moto
+) -> None:
     """A named version is deleted for good, and no other."""
     kept = moto.bucket(f"kept-{next(_numbers)}", keeps_versions=True)
     for name in (bucket, kept):

@@ -266,7 +266,7 @@ def test_the_time_and_depth_of_a_schema_check_are_bounded() -> None:
     assert "deeper" in str(maybe_problem(deep, {"uniqueItems": True}, named({})))
 
 
-def test_a_schema_check_that_reached_its_limit_counts_as_a_failure() -> None:
+def test_a_schema_check_that_reaches_its_limit_reports_a_problem() -> None:
     """A value that could not be checked does not fit, not even by `not`."""
     round_and_round = named({"A": {"$ref": "#/components/schemas/A"}})
     a: Schema = {"$ref": "#/components/schemas/A"}

@@ -98,7 +98,7 @@ def test_a_request_is_one_frame_and_its_answer_is_read_in_pieces(tmp_path: Path)
         assert output(process) == [200, "text/plain", True, None, ["one", "two"], []]
 
 
-def test_each_host_is_known_by_its_origin(tmp_path: Path) -> None:
+def test_the_url_of_each_granted_host_is_its_origin(tmp_path: Path) -> None:
     """The default port is left out, and a host without TLS has an http origin."""
     with connector(tmp_path, "return [h.url for h in hosts()] + [h.host for h in http.hosts()]") as process:
         assert output(process) == [

@@ -72,7 +72,7 @@ SEEN = [
 
 
 @pytest.mark.parametrize("page", SEEN)
-def test_visible_text_of_newsletters_is_not_taken_for_hidden_text(page: str) -> None:
+def test_visible_text_of_newsletters_is_not_treated_as_hidden(page: str) -> None:
     """The cases are from newsletters, whose styles resemble those that hide text."""
     assert texts_from(page) == ("abX", "")
 

@@ -87,7 +87,7 @@ def test_a_wrong_argument_is_bad_input_and_named(run: Run, args: dict[str, Any],
     assert failed == Failed(failure_class="bad_input", message=words, details={"argument": argument})
 
 
-def test_an_operation_may_take_any_other_arguments(run: Run) -> None:
+def test_an_operation_may_accept_arguments_that_it_does_not_declare(run: Run) -> None:
     """Call-time arguments and the step's own inputs are merged; `**rest` accepts those that the operation does not name."""
     assert run(TYPED, "loose", a=1, b=[2]).output == {"a": 1, "rest": {"b": [2]}}
 
@@ -215,7 +215,7 @@ def test_a_bugs_traceback_is_in_the_log_and_not_in_the_answer(run: Run) -> None:
     assert "Traceback" in report.printed
 
 
-def test_a_failure_that_cannot_be_sent_is_sent_without_its_details(run: Run) -> None:
+def test_a_failure_whose_details_cannot_be_sent_is_sent_without_them(run: Run) -> None:
     """The message is kept, shortened; the host never waits in vain."""
     failed = run("@op\ndef x():\n    raise ConnectorError('quota', 'm' * 10**6, details={'b': b'bytes'})").failure
     assert failed.failure_class == "connector_runtime_error"

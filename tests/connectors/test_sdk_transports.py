@@ -106,7 +106,7 @@ async def _outcome(task: asyncio.Task[Any]) -> BaseException | None:
     return None
 
 
-def test_an_answer_read_by_another_tasks_upload_wakes_its_task() -> None:
+def test_a_waiting_task_wakes_when_another_task_reads_its_answer_during_an_upload() -> None:
     """A task waits for frames; another sends and reads them all. No event follows, but the first must wake up."""
     is_watching = threading.Event()
 
@@ -170,7 +170,7 @@ def test_an_asynchronous_client_raises_its_own_timeouts_and_refusals() -> None:
     assert call("x", answer=answer).output == ["ConnectError", "ReadTimeout"]
 
 
-def test_a_client_made_before_the_invocation_works_in_it() -> None:
+def test_a_client_made_before_an_invocation_can_send_requests_during_the_invocation() -> None:
     """A module may make its clients when it is loaded. Closed after the invocation, such a client has nothing left to close."""
     client, session = httpx.Client(), requests.Session()
 
@@ -263,7 +263,7 @@ def test_a_target_that_is_no_path_never_becomes_part_of_a_host() -> None:
     assert done.requests == ()
 
 
-def test_a_network_error_is_found_behind_a_librarys_error_and_not_behind_a_bug() -> None:
+def test_a_network_error_wrapped_in_a_librarys_error_is_recognized_but_one_behind_a_bug_is_not() -> None:
     """requests around urllib3 around ours is a network_error; a KeyError raised while one was handled is a bug."""
 
     @op
@@ -306,7 +306,7 @@ print(sorted(loaded))
     assert ran.stdout.strip() == "['aileron_connector.transports.credentials', 'aileron_connector.transports.hooks']"
 
 
-def test_a_missing_file_of_authorities_is_ignored_only_inside_an_archive(
+def test_a_missing_file_of_certificate_authorities_is_ignored_only_inside_an_archive(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An archive could not contain it; anywhere else a missing file is the usual error."""

@@ -9,7 +9,7 @@ from aileron.model.names import tool_name
 from tests.support.plain_host import ROOT
 
 
-def test_no_two_reference_connectors_have_an_action_of_one_name() -> None:
+def test_no_two_reference_connectors_have_an_action_with_the_same_name() -> None:
     """The tool names differ too: a person with mail by IMAP and by Google installs both. A folder has its action's name."""
     folders = sorted(ROOT.glob("connectors/*/actions/*/action.md"))
     actions = [parse_action(path.read_text(), file=str(path), allow_placeholder=True) for path in folders]

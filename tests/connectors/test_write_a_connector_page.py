@@ -57,7 +57,9 @@ def notes() -> Iterator[GrantedHost]:
         yield GrantedHost("127.0.0.1", upstream.port, True)
 
 
-def test_the_connector_of_the_page_builds_and_works(source: Path, notes: GrantedHost, tmp_path: Path) -> None:
+def test_the_how_to_pages_connector_builds_and_its_operations_do_what_the_page_says(
+    source: Path, notes: GrantedHost, tmp_path: Path
+) -> None:
     """The manifest is valid, the program runs as built, and each operation does what the page says."""
     built = build(source)
     manifest = parse_connector_manifest(built.manifest, file="manifest.toml")
@@ -79,7 +81,7 @@ def test_the_connector_of_the_page_builds_and_works(source: Path, notes: Granted
     assert set(manifest.intents) <= set(shaped(host.call("nothing").failure.details)["operations"])
 
 
-def test_the_tests_of_the_page_pass(source: Path) -> None:
+def test_the_how_to_pages_tests_pass(source: Path) -> None:
     """They run in a process of their own, beside the connector of the page, as an author would run them."""
     (text,) = examples("7. Test it")
     (source / "test_notes.py").write_text(text, encoding="utf-8")
@@ -96,7 +98,7 @@ def test_the_tests_of_the_page_pass(source: Path) -> None:
     assert "2 passed" in ran.stdout
 
 
-def test_the_library_and_stream_examples_of_the_page_work(tmp_path: Path) -> None:
+def test_the_how_to_pages_library_and_stream_examples_make_the_expected_requests(tmp_path: Path) -> None:
     """The library's request names the credential, and the operations of the stream examples request a stream."""
     library, aws = examples("5. Use a client library")
     streams, websockets = examples("6. Mail, databases, anything with TCP")

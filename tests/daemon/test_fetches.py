@@ -385,7 +385,7 @@ def test_sync_installs_the_connectors_that_actions_are_pinned_to(own: DaemonHome
     assert own.run("say").status == 200
 
 
-def test_a_latest_tag_with_an_at_sign_is_refused_for_a_suite(own: DaemonHome, forge: ForgeServer) -> None:
+def test_a_latest_release_tag_with_an_at_sign_is_refused_for_a_suite(own: DaemonHome, forge: ForgeServer) -> None:
     """The name of a repository's latest release is untrusted text; a suite's tag must not contain an @."""
     forge.publish("github://acme/mail", "1.0.0@home", b"")
     forge.files["github://acme/mail", "v1.0.0@home", "suite.toml"] = "name = 1"

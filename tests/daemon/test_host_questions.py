@@ -233,7 +233,7 @@ def test_a_host_question_stays_pending_after_its_client_disconnects(cell: Cell) 
 
 
 @pytest.mark.parametrize("home", ["unsigned"], indirect=True, scope="module")  # it waits for half a minute
-def test_an_undecided_connection_is_refused_while_its_host_question_stays(cell: Cell) -> None:
+def test_an_undecided_connection_is_refused_after_a_wait_but_its_host_question_stays_pending(cell: Cell) -> None:
     """The refusal comes after 25 seconds and names the question; after approval, the next try goes through."""
     refused = cell.told("slow.invalid:443")
     question = cell.question("slow.invalid:443")

@@ -307,7 +307,7 @@ async def test_the_daemon_ignores_the_address_and_scheme_that_ingress_claims(
 
 @pytest.mark.abuse_case("A38")
 @pytest.mark.parametrize("speaks", [False, True])
-async def test_a_process_that_stole_ingresss_first_socket_gets_no_messages(
+async def test_a_process_that_stole_the_first_socket_of_ingress_gets_no_messages(
     speaks: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Any process of the user can steal it before ingress is protected; the daemon sends and accepts nothing there."""

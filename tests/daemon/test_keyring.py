@@ -205,7 +205,7 @@ def test_a_key_written_into_the_keyring_file_by_hand_is_not_trusted(
     assert own_home.ask("POST", "/v1/connectors", {"path": archive(tmp_path, "1.1.0")}).status == 202
 
 
-def test_revoking_one_publisher_key_keeps_the_authoritys_remaining_keys_trusted(
+def test_revoking_one_key_of_a_publisher_keeps_the_publishers_remaining_keys_trusted(
     own_home: DaemonHome, approver: Approver, tmp_path: Path
 ) -> None:
     """A revocation needs no consent; revoking the last key ends the authority's consent."""

@@ -22,7 +22,7 @@ SENT_TO = {
 
 
 @pytest.mark.parametrize("key", SENT_TO)
-def test_responses_are_searched_for_the_secret_of_a_setting_only_if_its_host_sent_them(
+def test_the_secret_of_a_setting_is_searched_for_only_in_responses_of_the_host_it_is_sent_to(
     tmp_path: Path, key: str
 ) -> None:
     """The daemon knows which host that is even while the vault is locked."""

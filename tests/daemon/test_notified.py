@@ -67,7 +67,7 @@ def home(desk: Desk, receiver: tuple[Upstream, Path]) -> Iterator[DaemonHome]:
         yield made
 
 
-def test_a_gated_runs_question_causes_desktop_and_webhook_notices_but_its_decision_does_not(
+def test_the_question_of_a_gated_run_causes_desktop_and_webhook_notices_but_its_decision_does_not(
     home: DaemonHome, desk: Desk, receiver: tuple[Upstream, Path], heard: threading.Event
 ) -> None:
     """Notices have the action's name and the question's id, but neither the outcome nor the arguments, which may be

@@ -162,7 +162,9 @@ async def notifying(
         tasks.cancel_scope.cancel()
 
 
-async def test_a_desktop_notice_has_the_agent_its_action_and_the_pages_url(desk: Desk, tmp_path: Path) -> None:
+async def test_a_desktop_notice_names_the_agent_and_the_action_and_has_the_url_of_the_question(
+    desk: Desk, tmp_path: Path
+) -> None:
     """Each notice is one process, which gets the bus's address and nothing else of the daemon's environment."""
     async with notifying(desk.environment, tmp_path) as notifier:
         notifier.asked("apr-1", "send-mail", "action")
@@ -432,7 +434,7 @@ async def test_one_question_beyond_the_notice_limit_is_reported_as_a_count(desk:
     assert desk.texts[HANDFUL:] == [("And 1 more waits", "aileron approval list"), ("Claude asks: send-mail", last)]
 
 
-async def test_questions_after_the_notice_limit_are_counted_at_the_end_of_the_round(
+async def test_questions_after_the_notice_limit_are_counted_at_the_end_of_the_notice_round(
     desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ten more questions follow a flood, and one the next round: each is reported exactly once."""
@@ -518,7 +520,9 @@ async def test_without_a_desktop_no_notify_send_is_started(
     assert len((desk.folder / "began").read_text().splitlines()) == 1
 
 
-async def test_the_default_session_bus_is_used_without_its_variable(desk: Desk, tmp_path: Path) -> None:
+async def test_the_default_session_bus_is_used_if_its_environment_variable_is_not_set(
+    desk: Desk, tmp_path: Path
+) -> None:
     """The default is $XDG_RUNTIME_DIR/bus, as with systemd; without that file no notice is shown."""
     runtime = tmp_path / "runtime"
     runtime.mkdir()

@@ -113,7 +113,7 @@ def desk(bus: str, tmp_path: Path) -> Desk:
     return made
 
 
-async def test_pressing_the_button_of_a_desktop_notice_opens_its_questions_page(
+async def test_pressing_the_button_of_a_desktop_notice_opens_the_page_of_its_question(
     bus: str, desk: Desk, tmp_path: Path
 ) -> None:
     """Every part is real: notify-send, the bus, the server's signal, and the browser that gets the URL."""

@@ -331,7 +331,7 @@ async def test_a_webhook_receiver_without_a_trusted_certificate_gets_no_notice(
     assert not unknown.upstream.received
 
 
-async def test_a_webhook_redirect_counts_as_a_failure_and_is_not_followed(
+async def test_a_webhook_redirect_is_treated_as_a_failure_and_is_not_followed(
     vault: Vault, authority: Authority, receiver: Callable[..., Receiver], caplog: pytest.LogCaptureFixture
 ) -> None:
     """A 307 to another trusted receiver causes three tries at the first and none at the other."""

@@ -261,7 +261,7 @@ def test_a_caller_that_does_not_wait_can_read_the_outcome_later(home: DaemonHome
     assert later["status"] == "completed"
 
 
-def test_two_requests_with_one_idempotency_key_are_one_run(home: DaemonHome, upstream: CountingServer) -> None:
+def test_two_requests_with_the_same_idempotency_key_cause_one_run(home: DaemonHome, upstream: CountingServer) -> None:
     """The effect happens once; different arguments with the same key are a conflict."""
     home.add_probe_action("effect", "path:string?", name="once")
     before = upstream.effects
@@ -459,7 +459,9 @@ def test_a_run_continues_after_its_caller_disconnects(home: DaemonHome, upstream
     assert upstream.effects == before + 1
 
 
-def test_a_repeated_idempotency_key_waits_for_the_running_run(home: DaemonHome, upstream: CountingServer) -> None:
+def test_a_request_that_repeats_an_idempotency_key_waits_for_the_run_in_progress(
+    home: DaemonHome, upstream: CountingServer
+) -> None:
     """The second caller gets the outcome of the first one's run, or at its timeout that it is still running."""
     home.add_probe_action("fetch", "path:string", name="fetch-once")
     key = {"Idempotency-Key": "held"}
@@ -475,7 +477,9 @@ def test_a_repeated_idempotency_key_waits_for_the_running_run(home: DaemonHome, 
     assert waited.status == 200
 
 
-def test_simultaneous_requests_with_one_idempotency_key_are_one_run(home: DaemonHome, upstream: CountingServer) -> None:
+def test_simultaneous_requests_with_the_same_idempotency_key_cause_one_run(
+    home: DaemonHome, upstream: CountingServer
+) -> None:
     """Eight callers cause one effect, and all of them get its result."""
     home.add_probe_action("effect", "path:string?", name="once-at-once")
     before = upstream.effects

@@ -196,7 +196,7 @@ def test_the_previous_value_of_a_changed_secret_is_still_masked(world: World) ->
     assert SECOND not in said
 
 
-def test_a_request_to_a_secrets_host_is_not_sent_before_the_secret_is_known(world: World) -> None:
+def test_no_request_is_sent_to_the_host_of_a_bound_secret_before_the_secret_is_known(world: World) -> None:
     """Even a request without a credential is held back: the response could not be searched for the secret."""
     world.keep_and_bind()
     world.reopen()
@@ -294,7 +294,9 @@ def test_a_script_can_bind_a_secret_that_is_kept_elsewhere(world: World) -> None
     ],
     ids=["env-file", "token-alone", "no-reference", "both"],
 )
-def test_invalid_options_for_references_are_refused(world: World, words: tuple[str, ...], why: str) -> None:
+def test_invalid_options_for_a_reference_to_a_secret_are_refused(
+    world: World, words: tuple[str, ...], why: str
+) -> None:
     """The command exits before it prompts for anything."""
     said = world.command(*words).exits(2)
     assert why in " ".join(said.err.split())

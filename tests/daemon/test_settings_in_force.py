@@ -341,7 +341,7 @@ def live(tmp_path: Path) -> Iterator[Live]:
 
 
 @pytest.mark.anyio
-async def test_a_function_made_before_a_change_of_settings_reads_the_new_values(live: Live) -> None:
+async def test_a_function_that_reads_settings_returns_the_new_values_after_a_change(live: Live) -> None:
     """A function that was made before reads them, and is registered nowhere. Settings for the next start do not change."""
     is_desktop = live.settings.now.notify_desktop
     before = live.lock_after()

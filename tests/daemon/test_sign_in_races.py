@@ -131,7 +131,9 @@ def test_a_sign_in_does_not_overwrite_a_secret_that_took_its_name_meanwhile(worl
 
 
 @pytest.mark.abuse_case("O18")
-def test_rebinding_is_for_the_account_that_was_shown(world: World, approver: Approver) -> None:
+def test_an_approved_rebind_fails_if_the_bindings_account_changed_after_the_question(
+    world: World, approver: Approver
+) -> None:
     """The name is bound to another account while the question is pending: the approval must not apply to that."""
     signed_in_as(world, "me@example.test", OWN)
     approver.appoint(world.home)
@@ -149,7 +151,7 @@ def test_rebinding_is_for_the_account_that_was_shown(world: World, approver: App
 
 @pytest.mark.abuse_case("O18")
 @pytest.mark.parametrize("lie", ["account", "connector", "name", "secret", "replaces"])
-def test_a_sign_ins_tokens_are_bound_only_as_shown(world: World, approver: Approver, lie: str) -> None:
+def test_the_tokens_of_a_sign_in_are_bound_only_as_shown(world: World, approver: Approver, lie: str) -> None:
     """A question with forged text about the same tokens is approved: nothing is bound. The true question binds."""
     approver.appoint(world.home)
     question = signed_in_as(world, "other@example.test", THEIRS)
@@ -171,7 +173,7 @@ def test_a_sign_ins_tokens_are_bound_only_as_shown(world: World, approver: Appro
 
 
 @pytest.mark.abuse_case("O18")
-def test_a_sign_ins_tokens_cannot_be_stored_as_an_ordinary_secret(world: World, approver: Approver) -> None:
+def test_the_tokens_of_a_sign_in_cannot_be_stored_as_an_ordinary_secret(world: World, approver: Approver) -> None:
     """A forged question names the tokens as a secret's new value; a service would then be sent all of them."""
     assert not store(world, "own", OWN.encode()).is_error
     plain = {"connector": CONNECTOR, "name": "oauth2/mail/plain", "secret": "own"}

@@ -147,7 +147,7 @@ def test_a_connector_version_with_more_scopes_waits_for_a_new_sign_in(world: Wor
     assert world.ask().status == 200  # the old version, with its approved scopes
 
 
-def test_a_sign_ins_tokens_are_stored_only_after_the_approvers_consent(world: World, approver: Approver) -> None:
+def test_the_tokens_of_a_sign_in_are_stored_only_after_the_approvers_consent(world: World, approver: Approver) -> None:
     """The question shows scopes and hosts; the vault has nothing before, and the connector is served afterwards."""
     approver.appoint(world.home)
     ended = world.sign_in()

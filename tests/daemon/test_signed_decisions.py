@@ -65,7 +65,7 @@ def test_a_signed_approval_starts_the_run(home: DaemonHome, approver: Approver, 
     assert verified["ok"], verified
 
 
-def test_only_a_correctly_signed_decision_counts(
+def test_only_a_correctly_signed_decision_is_accepted(
     home: DaemonHome, approver: Approver, upstream: CountingServer
 ) -> None:
     """Unsigned, by another key, or signed for other words, another question or time: each is refused, on record."""
@@ -373,7 +373,7 @@ def test_a_preview_is_for_the_approver_only_and_is_signed_with_the_plan(
 
 
 @pytest.mark.abuse_case("D41")
-def test_an_approval_of_an_outdated_preview_does_not_count(
+def test_an_approval_of_an_outdated_preview_is_refused(
     home: DaemonHome, approver: Approver, upstream: CountingServer
 ) -> None:
     """The newest preview's digest is needed. A denial counts, and so does an older preview whose content is current

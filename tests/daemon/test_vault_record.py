@@ -222,7 +222,7 @@ def test_a_vault_without_an_approver_cannot_replace_one_with_an_approver(signed:
     assert signed.must("GET", "/v1/approver")["status"] == "ready"
 
 
-def test_a_rotation_is_recorded_and_unlocks_the_vault(home: DaemonHome) -> None:
+def test_rotating_is_recorded_and_leaves_the_vault_unlocked(home: DaemonHome) -> None:
     """The vault is rotated with the passphrase or a recovery code; new codes are in the response and in no file."""
     body = {"passphrase": PASSPHRASE, "new_passphrase": NEW, "recovery_codes": True}
     home.must("POST", "/v1/vault/lock")

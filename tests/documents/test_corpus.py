@@ -44,7 +44,7 @@ def test_95_per_cent_of_all_operations_are_imported(tools: Tools, servers: Serve
     assert 100 * sum(outcome.imported for outcome in outcomes) / sum(outcome.found for outcome in outcomes) >= LEAST
 
 
-def test_the_page_documents_what_is_imported(tools: Tools, servers: Servers) -> None:
+def test_the_openapi_documents_page_lists_how_many_operations_are_imported(tools: Tools, servers: Servers) -> None:
     """`python -m tests.documents.measure corpus` writes the page's table."""
     told = corpus_rows(PAGE.read_text(encoding="utf-8"))
 
@@ -64,7 +64,7 @@ def test_the_documents_own_examples_are_accepted_or_listed(tools: Tools, servers
     assert 100 * every.accepted / every.with_example >= LEAST
 
 
-def test_the_page_documents_which_examples_are_accepted(tools: Tools, servers: Servers) -> None:
+def test_the_openapi_documents_page_lists_how_many_examples_are_accepted(tools: Tools, servers: Servers) -> None:
     """`python -m tests.documents.measure examples` writes the page's table."""
     told = example_rows(PAGE.read_text(encoding="utf-8"))
 

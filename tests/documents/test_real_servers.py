@@ -83,7 +83,7 @@ def test_a_change_is_approved_after_its_current_state_is_shown(records: Desk) ->
     assert records.server.asked("GET", RECORD)[1]["data"]["text"] == "Call Jane"
 
 
-def test_a_newer_document_that_widens_needs_consent(records: Desk, tmp_path: Path) -> None:
+def test_updating_from_a_newer_document_that_allows_more_needs_consent(records: Desk, tmp_path: Path) -> None:
     """The document has another host, an input without its pattern, and one more required input. `--update` and each
     install say so.
     """

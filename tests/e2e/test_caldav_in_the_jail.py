@@ -98,7 +98,7 @@ def test_the_preview_shows_the_events_at_the_time_of_the_new_event(home: DaemonH
     assert "Lunch" not in str(home.run("list-upcoming-events", {"days": 2}).body)
 
 
-def test_a_wrong_password_is_the_services_failure(home: DaemonHome, server: RadicaleServer) -> None:
+def test_a_wrong_password_is_reported_as_a_failure_of_the_service(home: DaemonHome, server: RadicaleServer) -> None:
     """A 401 of the server is external_api_error with its status, not a failure of the supervisor."""
     home.unlock()
     home.store("pw", b"wrong-wrong")

@@ -173,7 +173,9 @@ def bound_again(home: DaemonHome, bank: Bank) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("bound_again")
-def test_a_new_certificate_is_used_at_once_and_a_revoked_one_no_longer(home: DaemonHome, bank: Bank) -> None:
+def test_a_new_certificate_is_used_at_once_and_a_revoked_certificate_is_no_longer_used(
+    home: DaemonHome, bank: Bank
+) -> None:
     """An open connection with the earlier certificate is not reused; the server refuses a foreign authority's."""
     before = home.done("who", word="before")
     bank.bind(home, bank.clients.issue("noor@example.test"))

@@ -264,7 +264,9 @@ def test_the_key_is_added_outside_the_jail_and_scrubbed_from_the_response(home: 
     assert plain.body["result"]["bytes"] == 0
 
 
-def test_failures_of_a_compiled_connector_have_the_same_classes_as_those_in_python(home: DaemonHome) -> None:
+def test_failures_of_a_compiled_connector_have_the_same_classes_as_those_of_a_python_connector(
+    home: DaemonHome,
+) -> None:
     """The frames are the same as those of a Python connector, so the classes are too."""
     unknown = home.run("unheard-of")
     elsewhere = home.run("fetch", {"path": ".evil.example.com/x"})

@@ -170,7 +170,7 @@ def test_a_branch_that_moved_before_the_decision_is_not_changed(office: Reposito
 
 
 @pytest.mark.abuse_case("LG2")
-def test_only_force_push_branch_replaces_commits(office: Repositories, tmp_path: Path) -> None:
+def test_only_the_action_force_push_branch_replaces_commits(office: Repositories, tmp_path: Path) -> None:
     """push-bundle refuses and has no such argument; force-push-branch shows what is lost, and replaces it."""
     before = tip(office.repositories)
     work = clone(office.repositories / "site.git", tmp_path)

@@ -94,7 +94,7 @@ def reader(folder: Path, sshd: Sshd) -> Iterator[Command]:
 
 
 @pytest.mark.abuse_case("LG4")
-def test_following_the_page_leads_to_approved_commits(
+def test_following_the_how_to_page_leads_to_approved_commits(
     reader: Command, sshd: Sshd, repositories: Path, folder: Path
 ) -> None:
     """The test types every command in order. The server has the approved commits, with the ids that were shown, and

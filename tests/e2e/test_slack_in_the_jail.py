@@ -137,7 +137,7 @@ def test_a_search_finds_messages(office: Workspace) -> None:
     assert office.home.done("search-messages", query="migration")["messages"][0]["text"] == "the migration is <done>"
 
 
-def test_hostile_names_change_no_other_line_of_the_preview(office: Workspace) -> None:
+def test_a_hostile_channel_or_account_name_changes_only_its_own_line_of_the_preview(office: Workspace) -> None:
     """Slack supplies the names of channel and account: each stays whole in its own line, and surfaces escape it."""
     hostile = as_in_a_file(EVERYTHING)
     channel = office.slack.channel(hostile[:80])

@@ -224,7 +224,7 @@ def test_streams_run_concurrently_and_carry_megabytes(authority: Authority) -> N
         assert home.done("pour", megabytes=8) == 8 << 20
 
 
-def test_written_bytes_arrive_after_the_connector_has_ended(authority: Authority) -> None:
+def test_bytes_in_flight_still_arrive_after_the_connector_has_ended(authority: Authority) -> None:
     """Bytes in flight when a process ends still arrive outside a jail too; the stream's end is no failure."""
     arrived: queue.Queue[int] = queue.Queue()
 

@@ -166,7 +166,7 @@ def test_websocket_messages_arrive_although_the_connector_ends_right_after_sendi
 
 
 @pytest.mark.parametrize("key", ["header", "query"])
-def test_the_websocket_librarys_placeholder_is_replaced_by_the_key(
+def test_the_placeholder_that_the_websocket_library_sends_is_replaced_by_the_key(
     home: DaemonHome, server: tuple[WebSocketServer, Authority], key: str
 ) -> None:
     """The library has a placeholder; the server gets the real key, where the manifest puts it."""
@@ -179,7 +179,7 @@ def test_the_websocket_librarys_placeholder_is_replaced_by_the_key(
     assert server[0].asked[name].headers["User-Agent"].startswith("Python/")
 
 
-def test_the_library_raises_its_own_errors(home: DaemonHome) -> None:
+def test_the_websockets_library_raises_its_own_errors(home: DaemonHome) -> None:
     """The library raises for a refused handshake and a close with a code, and ends its loop at the end."""
     assert done(home, "library", path=path_to("token")[0], key="none") == {"status": 401, "body": "who are you?"}
     closing = path_to("close", "?code=4001&reason=later")[0]
@@ -187,7 +187,7 @@ def test_the_library_raises_its_own_errors(home: DaemonHome) -> None:
     assert done(home, "library_iterates", path=path_to("ping-once")[0]) == {"heard": ["you are"], "code": 1000}
 
 
-def test_the_asynchronous_library_runs_several_websockets(
+def test_the_asynchronous_websockets_library_runs_several_websockets_in_one_event_loop(
     home: DaemonHome, server: tuple[WebSocketServer, Authority]
 ) -> None:
     """Five run in one event loop, with messages of several sizes; a refusal and a close raise the library's exceptions."""

@@ -42,7 +42,9 @@ def test_addresses_are_classified_as_public_loopback_private_or_forbidden(kind: 
 
 
 @pytest.mark.parametrize(("network", "kind"), [(network, kind) for network, kind, _what in TABLE])
-def test_both_ends_of_each_address_range_get_its_kind_or_a_stricter_kind(network: str, kind: AddressKind) -> None:
+def test_the_first_and_last_address_of_each_row_have_the_kind_of_that_row_or_are_forbidden(
+    network: str, kind: AddressKind
+) -> None:
     """The first and last address of every row get that row's kind, or the stricter one of a row inside it."""
     parsed = ipaddress.ip_network(network)
     for address in (parsed[0], parsed[-1]):
@@ -162,7 +164,7 @@ def reasons(addresses: list[str], **allowed: bool) -> Reason | None:
 
 
 @pytest.mark.abuse_case("E15")
-def test_one_private_address_in_a_dns_response_refuses_all_its_addresses() -> None:
+def test_a_dns_response_with_one_private_address_among_public_ones_is_refused() -> None:
     """Order and address family make no difference; a response with only the public addresses passes."""
     assert reasons(["1.1.1.1", "2606:4700::1111"]) is None
     assert reasons(["1.1.1.1", "10.0.0.1"]) is Reason.ADDRESS_NOT_PUBLIC

@@ -217,7 +217,7 @@ def presigned_url(expires: str) -> str:
 @pytest.mark.parametrize(
     ("asked", "given"), [("60", "60"), ("604800", str(MAX_EXPIRES_S)), ("x", str(MAX_EXPIRES_S)), ("0", "1")]
 )
-def test_a_presigned_url_is_presigned_again_for_a_short_time(asked: str, given: str) -> None:
+def test_a_presigned_url_is_presigned_again_with_a_short_lifetime(asked: str, given: str) -> None:
     """The library's own parameters are gone, and the body is left unsigned, as S3 does it."""
     url = parse_url(presigned_url(asked))
     request = Outgoing("GET", url, (("Host", HOST),))

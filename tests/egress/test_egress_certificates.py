@@ -234,7 +234,7 @@ async def test_a_websocket_is_opened_with_the_client_certificate_too(
     assert caught.value.failure.failure_class is FailureClass.BINDING_FAILED
 
 
-async def test_a_server_that_asks_for_a_missing_certificate_is_reported_with_the_fix(
+async def test_a_request_that_names_no_credential_fails_with_the_fix_if_the_server_asks_for_a_certificate(
     world: World, authority: Authority, clients: ClientAuthority
 ) -> None:
     """The connector's request named no credential, so the fix is to name it."""
@@ -381,7 +381,7 @@ async def test_only_the_granted_host_gets_the_client_certificate(
 
 
 @pytest.mark.abuse_case("X10")
-def test_a_connector_s_request_has_no_field_that_chooses_a_certificate() -> None:
+def test_an_egress_request_has_no_attribute_that_chooses_a_certificate() -> None:
     """A request names only the kind of credential; the binding decides which certificate is used."""
     assert {"method", "url", "headers", "credential", "body"} == set(EgressRequest.__dataclass_fields__)
 

@@ -161,7 +161,7 @@ async def test_a_malformed_request_causes_no_lookup(
         assert (await world.ask(upstream, credential="api_key", grant=grant)).body == b"ok"
 
 
-async def test_a_connector_s_own_authorization_is_allowed_without_a_credential(
+async def test_a_connector_may_set_the_authorization_field_in_a_request_without_a_credential(
     world: World, tls_upstream: MakeUpstream
 ) -> None:
     """A connector may know tokens that Aileron does not keep."""
@@ -201,7 +201,7 @@ async def test_a_name_that_resolves_to_an_internal_address_is_refused(
         assert (await world.ask(upstream, grant=allowed)).body == b"ok"
 
 
-async def test_an_exception_for_a_private_address_holds_for_one_host_and_port(
+async def test_permission_for_a_private_address_covers_no_other_host_or_port(
     world: World, tls_upstream: MakeUpstream
 ) -> None:
     """Another port of the host is not excepted, nor is another host at the same port."""

@@ -41,7 +41,7 @@ async def test_an_open_connection_without_incoming_data_is_reusable() -> None:
 
 
 @pytest.mark.parametrize("how", ["data", "end", "reset"])
-async def test_a_connection_with_unrequested_bytes_an_end_or_a_reset_is_not_reusable(how: str) -> None:
+async def test_a_connection_that_was_closed_or_reset_or_has_unrequested_bytes_is_not_reusable(how: str) -> None:
     """Each makes `is_quiet` false: the next request could get a response that is not its own."""
     with connected() as (wire, ours, theirs):
         if how == "data":

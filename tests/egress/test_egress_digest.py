@@ -385,7 +385,7 @@ async def test_a_service_that_calls_every_nonce_stale_gets_at_most_three_digest_
 
 
 @pytest.mark.parametrize("status", ["403 Forbidden", "429 Too Many Requests", "502 Bad Gateway"])
-async def test_a_status_that_does_not_judge_the_password_leaves_cached_challenges_unchanged(
+async def test_a_status_that_says_nothing_about_the_password_leaves_cached_challenges_unchanged(
     mufasa: World, tls_upstream: MakeUpstream, status: str
 ) -> None:
     """The response is relayed: its challenge is not cached, and a cached challenge stays."""

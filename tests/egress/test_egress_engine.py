@@ -333,7 +333,7 @@ async def test_a_connection_is_not_shared_between_credentials(world: World, tls_
 
 
 @pytest.mark.abuse_case("E14")
-async def test_a_connection_to_a_private_address_is_not_reused_once_the_exception_is_withdrawn(
+async def test_a_connection_to_a_private_address_is_not_reused_once_its_permission_is_withdrawn(
     world: World, tls_upstream: MakeUpstream
 ) -> None:
     """A host that was private by the user's exception is resolved and refused anew without it."""
@@ -346,7 +346,9 @@ async def test_a_connection_to_a_private_address_is_not_reused_once_the_exceptio
 
 
 @pytest.mark.abuse_case("E14")
-async def test_a_kept_connection_stays_with_the_vetted_peer(world: World, tls_upstream: MakeUpstream) -> None:
+async def test_after_dns_rebinding_an_open_connection_is_still_used_and_a_new_connection_is_refused(
+    world: World, tls_upstream: MakeUpstream
+) -> None:
     """DNS rebinding: the name now has another address. The kept connection stays in use, and a new one is vetted."""
     with tls_upstream(lambda _seen: answer()) as upstream:
         await world.ask(upstream)
@@ -532,7 +534,7 @@ async def test_the_second_address_is_used_when_the_first_fails(world: World, tls
     assert world.journal.last.address == "127.0.0.1"
 
 
-async def test_an_address_that_drops_packets_costs_one_attempt(
+async def test_if_an_address_drops_packets_the_next_is_tried_and_the_last_ends_with_a_connect_timeout(
     world: World, tls_upstream: MakeUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next address is tried then. A single address costs the connect timeout, not the time of the step."""
@@ -593,7 +595,7 @@ async def test_a_name_without_usable_addresses_is_a_network_error(
 
 
 @pytest.mark.abuse_case("E17")
-async def test_a_hanging_resolver_costs_only_its_own_deadline(
+async def test_a_lookup_that_hangs_ends_at_its_own_deadline_and_not_at_that_of_the_step(
     world: World, tls_upstream: MakeUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The deadline of the whole step is much later than that of the lookup."""

@@ -355,7 +355,7 @@ async def test_a_connector_cannot_set_a_field_of_the_signature(
     assert "x-signature" in reserved_fields(need("hmac", hmac=EVERYTHING))
 
 
-async def test_a_signature_is_masked_in_its_response_and_the_next_one_differs(
+async def test_a_signature_is_masked_in_its_response_and_the_next_signature_differs(
     world: World, tls_upstream: MakeUpstream
 ) -> None:
     """The key is masked too, and the rows have neither."""

@@ -49,7 +49,7 @@ def test_a_key_is_sent_in_the_header_field_that_the_manifest_declares(
     assert made.roots == {b"sesame-12345"}
 
 
-def test_a_password_is_sent_as_basic_in_utf_8() -> None:
+def test_a_user_name_and_password_are_sent_as_basic_authentication_in_utf_8() -> None:
     """The form is that of RFC 7617; the pair and its base64 are scrubbed like the password itself."""
     made = injected(use("basic"), "pässword".encode(), "ann")
 
@@ -124,7 +124,7 @@ def test_a_secret_that_could_end_a_header_field_is_refused(kind: str, secret: by
 
 
 @pytest.mark.parametrize("kind", ["api_key", "basic", "hmac", "aws_sigv4", "mtls"])
-def test_the_error_for_a_secret_that_cannot_be_sent_has_its_name_in_the_vault(kind: str) -> None:
+def test_the_error_for_a_secret_that_cannot_be_sent_contains_the_name_of_the_secret(kind: str) -> None:
     """The name in the vault comes from the loan: the user does not have to look it up."""
     template = HmacTemplate(key="hex", message="{body}", headers=(("X-S", "{signature}"),))
     forms: dict[str, dict[str, object]] = {
@@ -165,7 +165,7 @@ def test_a_declared_wire_form_that_cannot_carry_a_secret_is_refused(credential: 
     assert caught.value.failure.failure_class is FailureClass.BINDING_FAILED
 
 
-def test_a_loan_of_another_kind_of_credential_than_the_grant_s_is_refused() -> None:
+def test_a_loan_whose_kind_of_credential_differs_from_the_granted_kind_is_refused() -> None:
     """The vault and the grant must name the same kind."""
     with pytest.raises(AileronError, match="kind basic"):
         inject(use("api_key"), LentCredential("basic", Secret(b"sesame-123"), "ann"), Outgoing("GET", URL))

@@ -100,14 +100,14 @@ def _added_by(kind: CredentialKind) -> set[str]:
 
 
 @pytest.mark.parametrize("kind", [kind for kind in ALL if kind != "mtls"])
-def test_the_secret_of_every_kind_that_a_service_could_reveal_is_scrubbed(kind: CredentialKind) -> None:
+def test_the_secret_of_every_kind_of_credential_except_a_certificate_is_scrubbed(kind: CredentialKind) -> None:
     """Signing keys and login passwords count too: a service has them. A certificate's private key is never sent."""
     username = "AKIDEXAMPLE0123456789" if kind == "aws_sigv4" else "ann"
     assert needles_for([LentCredential(kind, Secret(SECRET), username)], HostPort("h", 443)).covers({SECRET})
 
 
 @pytest.mark.parametrize("kind", ALL)
-def test_a_loan_of_another_kind_of_credential_is_never_injected(kind: CredentialKind) -> None:
+def test_a_loan_whose_kind_of_credential_is_not_that_of_the_grant_is_never_injected(kind: CredentialKind) -> None:
     """Each kind is tried with a loan of the kind before it in the list."""
     other = ALL[ALL.index(kind) - 1]
     with pytest.raises(AileronError, match=f"is of kind {other}, not {kind}"):

@@ -233,7 +233,7 @@ async def test_each_problem_of_a_login_has_its_failure_class(
         )
 
 
-async def test_the_fix_for_a_weak_password_form_names_the_binding() -> None:
+async def test_the_fix_for_a_service_that_asks_for_a_weak_password_form_names_the_binding() -> None:
     """The login process does not know the binding. If no password form can be allowed, there is no fix."""
     told = []
     for may_allow in ("md5", "cleartext", None):
@@ -736,6 +736,6 @@ async def test_an_engine_without_a_login_process_refuses_logins() -> None:
     assert error.failure.failure_class is FailureClass.INTERNAL_ERROR
 
 
-def test_a_credential_need_has_no_logins_by_default() -> None:
+def test_the_test_helper_need_gives_a_credential_no_logins_by_default() -> None:
     """Control of the helper `need` in this file, which adds none."""
     assert need("login").logins == ()

@@ -76,7 +76,7 @@ def test_a_denied_name_causes_no_lookup(lab: Lab, url: str, reason: str) -> None
         (["cname:metadata.google.internal", "169.254.169.254"], "address_forbidden"),
     ],
 )
-def test_one_forbidden_address_in_a_dns_response_refuses_all_its_addresses(
+def test_a_dns_response_with_one_private_or_forbidden_address_leads_to_no_connection(
     lab: Lab, answers: list[str], reason: str
 ) -> None:
     """Order, family and aliases make no difference; a response without such an address leads to a connection."""
@@ -147,7 +147,7 @@ def test_concurrent_requests_for_one_unanswered_name_share_one_lookup(lab: Lab) 
 
 
 @pytest.mark.abuse_case("E18")
-def test_a_name_of_a_search_domain_needs_a_certificate_for_the_short_name(lab: Lab) -> None:
+def test_a_host_found_through_a_search_domain_needs_a_certificate_for_the_short_name(lab: Lab) -> None:
     """The system may expand a short name; the server found in this way must still have a certificate for it."""
     report = lab.ask("https://api:{port}/", zone={"api.corp.test": ["127.0.0.1"]}, hosts=["api:{port}"], private=True)
     assert ("api.corp.test", "A") in report.asked

@@ -237,7 +237,7 @@ async def test_a_form_without_a_place_for_the_key_is_refused(
         ("form", (("Content-Type", "multipart/form-data; boundary=x"),), ("Content-Type", f"{FORM[1]};charset=utf-8")),
     ],
 )  # fmt: skip
-def test_a_body_whose_declared_format_is_not_that_of_the_key_s_place_is_refused(
+def test_a_body_is_refused_if_its_declared_format_does_not_fit_the_place_for_the_key(
     place: str, fields: tuple[tuple[str, str], ...], good: tuple[str, str]
 ) -> None:
     """The service may parse the body by its declared format, and misread the key."""
@@ -434,7 +434,9 @@ def _key_in(seen: Seen, place: str) -> bytes:
     return dict(parse_qsl(seen.body.decode()))["token"].encode()
 
 
-async def test_a_part_of_a_key_with_slashes_is_masked(world: World, tls_upstream: MakeUpstream) -> None:
+async def test_the_secret_segment_of_a_key_that_contains_slashes_is_masked_on_its_own(
+    world: World, tls_upstream: MakeUpstream
+) -> None:
     """A server splits the path and names the wrong segment; the name of the workspace is not secret."""
     world.vault.secret = b"T000/B000/sesame-0123456789"
     with tls_upstream(lambda _seen: answer(b"T000: no hook sesame-0123456789")) as upstream:

@@ -265,7 +265,7 @@ async def test_the_request_after_a_renewal_must_fit_into_the_budget(
     assert len(upstream.requests) == 1
 
 
-async def test_the_request_after_a_renewal_reuses_the_connection_if_the_refusal_was_whole(
+async def test_the_request_after_a_renewal_reuses_the_connection_unless_the_service_has_closed_it(
     world: World, tls_upstream: MakeUpstream
 ) -> None:
     """They use two if the service closes the connection after its refusal."""

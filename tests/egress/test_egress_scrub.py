@@ -343,7 +343,7 @@ def test_the_scrubber_finds_the_signature_of_a_request_beside_the_host_s_other_s
 
 
 @pytest.mark.parametrize("sent", [b"another-secret-of-this-host", b"short"], ids=["a secret already", "too short"])
-def test_a_secret_of_one_request_that_is_known_or_too_short_adds_nothing_to_search_for(sent: bytes) -> None:
+def test_a_secret_sent_by_one_request_is_not_added_to_the_search_if_it_is_known_or_too_short(sent: bytes) -> None:
     """A known secret is still masked. A value of a few letters would be masked where it occurs by chance."""
     needles = Needles([b"another-secret-of-this-host"])
 

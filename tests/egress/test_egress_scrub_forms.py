@@ -219,7 +219,7 @@ def scrub(parts: Iterable[bytes], needles: Needles) -> tuple[bytes, int]:
     return b"".join([*map(scrubber.feed, parts), scrubber.finish()]), scrubber.hits
 
 
-def test_each_published_encoding_has_an_encoder_here() -> None:
+def test_each_published_encoding_has_an_encoder_in_these_tests() -> None:
     """The encoders have the order of the page's table."""
     section = PAGE.split("### Scrubbing\n", 1)[1].split("\n#", 1)[0]
     rows = re.findall(r"^\| *([^|]*?) *\|", section, re.MULTILINE)
@@ -360,7 +360,7 @@ def _wrapped(text: bytes, width: int, end: bytes) -> bytes:
 
 @pytest.mark.abuse_case("E40")
 @pytest.mark.parametrize("how", LOOSE)
-def test_case_separators_and_line_wrapping_of_an_encoded_secret_make_no_difference(how: str) -> None:
+def test_an_encoded_secret_is_masked_whatever_its_separators_line_wrapping_or_letter_case(how: str) -> None:
     """All letters and digits of the form are masked at every split; the surrounding text stays."""
     needles, form = Needles([TOKEN]), LOOSE[how](TOKEN)
     whole = b"before " + form + b"\nafter"

@@ -390,7 +390,7 @@ def test_an_address_that_is_not_public_is_not_dialled_for_a_listed_host(
             assert control.status == 200
 
 
-def test_egress_private_holds_only_for_the_port_it_names(upstream: Upstream) -> None:
+def test_the_setting_egress_private_allows_no_other_port_of_the_same_host(upstream: Upstream) -> None:
     """Another port of the same name is on loopback too, and is not allowed there."""
     with Proxy([f"{HOST}:{upstream.port}"], [HostPort(HOST, upstream.port + 1)]) as proxy:
         proxy.resolver[HOST] = ["127.0.0.1"]

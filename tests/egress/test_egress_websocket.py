@@ -215,7 +215,9 @@ async def test_subprotocols_are_offered_and_the_choice_is_reported(
     ],
     ids=["authorization", "header", "query"],
 )
-async def test_a_token_is_added_to_the_handshake_as_to_a_request(service: Service, form: dict[str, object]) -> None:
+async def test_a_token_is_added_to_the_websocket_handshake_and_not_to_the_recorded_path(
+    service: Service, form: dict[str, object]
+) -> None:
     """The server refuses a handshake without the token. The recorded path does not contain the token."""
     world, lent = service.world, use("api_key", **form)
     grant = service.grant(credential=lent)

@@ -83,7 +83,9 @@ async def test_a_refused_token_is_renewed_once_for_the_handshake(world: World, t
     assert world.journal.last.status == 101
 
 
-async def test_a_key_in_the_path_is_sent_masked_and_not_recorded(world: World, tls_upstream: MakeUpstream) -> None:
+async def test_a_key_in_the_path_of_a_websocket_reaches_the_service_but_neither_connector_nor_record(
+    world: World, tls_upstream: MakeUpstream
+) -> None:
     """The record has the placeholder, the service gets the key, and the connector sees neither."""
     world.vault.secret = b"123456:a-token-of-some-length"
     with tls_upstream(greets) as upstream:

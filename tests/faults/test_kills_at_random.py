@@ -16,7 +16,7 @@ KILLS = 100
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_a_hundred_random_kills_lose_repeat_and_hide_no_effect() -> None:
+def test_a_hundred_random_kills_neither_lose_nor_repeat_nor_hide_an_effect() -> None:
     """`AILERON_KILL_SEED` repeats a series as far as chance allows. Kills must fall in every phase, or the series proves
     nothing.
     """

@@ -400,7 +400,7 @@ def test_a_header_that_is_no_message_is_refused(header: bytes, words: str) -> No
     assert len(why) < 300
 
 
-def test_a_message_of_the_other_direction_is_unknown() -> None:
+def test_a_message_that_only_the_other_end_may_send_is_refused() -> None:
     """A jail cannot send what only a host may send, and the reverse."""
     host_speaks = Invoke(protocol=1, op="x", args={}, hosts=[], invocation="i", deadline_ms=1)
     assert "invoke" in refusal(spelled(host_speaks), FromJail)
@@ -411,7 +411,7 @@ def test_a_message_of_the_other_direction_is_unknown() -> None:
     "message",
     [Log(level="info", message="m"), HttpRequest(id=1, method="GET", url="u", headers=[]), Result(output=1)],
 )
-def test_a_body_behind_a_message_that_has_no_body_is_refused(message: Message) -> None:
+def test_a_body_after_a_message_of_a_type_that_has_no_body_is_refused(message: Message) -> None:
     """Both decoder and encoder refuse it."""
     assert "body" in refusal(framed(spelled(message)[8:], b"x"))
     with pytest.raises(FrameError, match="has no body"):
@@ -454,7 +454,7 @@ def test_a_message_with_wrong_fields_is_not_encoded(message: Message) -> None:
         encode(message)
 
 
-def test_the_deepest_value_passes_and_one_more_level_does_not() -> None:
+def test_a_value_nested_to_the_maximum_depth_passes_and_one_level_deeper_is_refused() -> None:
     """Encoder and decoder have the same bound, in a header and in a body, for lists and maps, empty or not."""
     innermosts: list[Any] = [7, [], {}]
     for innermost in innermosts:
@@ -519,7 +519,7 @@ def test_an_output_in_both_header_and_body_is_refused() -> None:
         (b"\xdc\xff\xff" + b"\x80" * 65535 + b"\xdc\xff\xff", "does not end"),
     ],
 )
-def test_an_output_in_the_body_obeys_the_rules_of_the_header(body: bytes, words: str) -> None:
+def test_values_of_an_output_in_the_body_are_checked_as_strictly_as_in_the_header(body: bytes, words: str) -> None:
     """Values in the body are checked as strictly; only the size limit is higher."""
     assert words in refusal(framed(pack({"type": "result", "output": None}), body))
 

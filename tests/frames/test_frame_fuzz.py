@@ -122,7 +122,7 @@ def mutated(draw: st.DrawFn) -> bytes:
 @pytest.mark.parametrize(
     ("kept", "data"), corpus(), ids=lambda value: value if isinstance(value, str) else value.hex()[:24]
 )
-def test_every_stream_of_the_corpus_keeps_its_outcome(kept: str, data: bytes) -> None:
+def test_every_stream_of_the_corpus_has_its_recorded_outcome(kept: str, data: bytes) -> None:
     """Each line of the corpus gives its recorded `frames`, `refused` or `waits`, whole and byte by byte."""
     for cuts in ([], list(range(len(data)))):
         frames, why = read(data, cuts, FromJail | ToJail)

@@ -185,7 +185,7 @@ def test_several_calls_in_a_turn_are_made_concurrently(how: str) -> None:
 
 
 @pytest.mark.parametrize("how", HOWS)
-def test_a_turn_with_injected_and_the_program_s_own_calls_gets_both_results(how: str) -> None:
+def test_a_turn_with_injected_calls_and_the_program_s_own_calls_gets_both_results(how: str) -> None:
     """The program answers only its own call, and the model then sees both; later requests have the same bytes before them."""
     turns: tuple[Turn, ...] = (
         [Think("first"), Use("aileron_look", {"to": "a"})],
@@ -298,7 +298,7 @@ def test_reused_ids_put_no_injected_calls_into_another_conversation(how: str) ->
 
 @pytest.mark.abuse_case("A44")
 @pytest.mark.parametrize("how", [how for how in HOWS if "stored" not in how])
-def test_repeated_words_put_no_injected_calls_into_another_conversation(how: str) -> None:
+def test_conversations_with_equal_last_messages_do_not_get_each_other_s_injected_calls(how: str) -> None:
     """Only the last words are equal, the earlier ones differ; the hidden rounds go to the right conversation."""
     hidden = [Use("aileron_look", {"to": "Bern"})], [Say("Done.")]
     with injected() as (model, _tools, url):

@@ -161,7 +161,7 @@ def test_a_query_that_is_encoded_too_often_is_not_sent(provider: Provider, port:
     assert "encode it once" in message
 
 
-def test_a_second_session_token_outside_the_key_s_field_is_refused_with_a_key_in_the_vault_too(
+def test_a_second_session_token_outside_the_key_s_field_is_refused_even_if_the_vault_has_a_key(
     provider: Provider,
 ) -> None:
     """Only the token that is replaced by the key may be in the request."""

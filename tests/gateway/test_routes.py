@@ -178,7 +178,9 @@ def test_each_listed_method_is_passed_on_unchanged(method: str, provider: Provid
 
 
 @pytest.mark.abuse_case("A22")
-def test_a_message_with_length_and_chunks_is_sent_with_chunks_only(provider: Provider, port: int) -> None:
+def test_a_message_with_both_content_length_and_chunks_is_passed_on_with_chunks_only(
+    provider: Provider, port: int
+) -> None:
     """A length beside chunks would let an upstream that believes it find a second request in the body, on a connection that is
     shared with others. The same holds for a response.
     """
@@ -291,7 +293,7 @@ def test_a_gateway_that_is_its_own_upstream_is_reported(host: str, provider: Pro
         ("example.com", ("fe80::1%eth0", 1), False),
     ],
 )
-def test_a_gateway_as_its_own_upstream_or_a_foreign_localhost_is_recognized_by_address(
+def test_an_upstream_address_is_refused_if_it_is_the_gateway_itself_or_a_foreign_localhost(
     host: str, peer: tuple[str, int], is_refused: bool
 ) -> None:
     """The gateway listens on 127.0.0.1:1000 and 192.0.2.1:2000."""

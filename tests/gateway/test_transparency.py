@@ -69,7 +69,7 @@ def joined(body: bytes | list[bytes]) -> bytes:
     return b"".join(body) if isinstance(body, list) else body
 
 
-def test_a_response_to_head_has_the_fields_of_one_to_get(provider: Provider, port: int) -> None:
+def test_a_response_to_head_has_the_same_fields_as_a_response_to_get(provider: Provider, port: int) -> None:
     """The body is missing, although the fields announce one; the connection serves the next request."""
     with Line.to(port) as client:
         for method, body in (("HEAD", b""), ("GET", b"12345")):
@@ -105,7 +105,7 @@ def test_hop_by_hop_fields_are_not_passed_on(provider: Provider, port: int) -> N
         assert client.head().fields == [(b"a", b"1"), (b"b", b"2"), (b"content-length", b"0")]
 
 
-def test_the_path_of_an_upstream_setting_is_a_prefix_of_each_target(provider: Provider) -> None:
+def test_the_path_in_an_upstream_setting_is_put_before_each_request_target(provider: Provider) -> None:
     """The path and query of the request keep their encoding."""
     with gateway(provider.settings(prefix="/team-a/llm/")) as port, Line.to(port) as client:
         client.say(b"GET /v1/models/a%20b?q=%2e%2e HTTP/1.1\r\nHost: x\r\n\r\n")

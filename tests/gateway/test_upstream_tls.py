@@ -69,7 +69,9 @@ def test_a_provider_that_speaks_no_tls_is_reported(provider: Provider, authority
         assert refusal(client) == (502, "network_error", f"{HOST}:{provider.port} was not reached: TLS failed")
 
 
-def test_a_response_without_close_notify_counts_as_broken_off(provider: Provider, authority: Authority) -> None:
+def test_a_response_that_ends_without_close_notify_does_not_look_complete(
+    provider: Provider, authority: Authority
+) -> None:
     """A response without a length ends with close_notify. Anyone on the network could close the connection."""
     context = authority.server_context(HOST)
     for is_cut in (True, False):

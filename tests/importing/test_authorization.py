@@ -171,7 +171,9 @@ def test_a_server_without_metadata_of_its_own_is_its_own_authorization_server(se
 
 
 @pytest.mark.parametrize(("named", "itself"), [("", "/"), ("/", ""), ("/", "/")])
-def test_an_issuer_may_differ_by_the_slash_of_an_empty_path(service: Service, named: str, itself: str) -> None:
+def test_an_issuer_without_a_path_may_be_named_with_or_without_a_final_slash(
+    service: Service, named: str, itself: str
+) -> None:
     """The issuer's own spelling counts from then on; a slash after a path makes another issuer."""
     service.put_resource(authorization_servers=[f"{service.origin}{named}"])
     service.put_metadata(OAUTH, issuer=f"{service.origin}{itself}")
@@ -179,7 +181,7 @@ def test_an_issuer_may_differ_by_the_slash_of_an_empty_path(service: Service, na
     assert found(service.url, auth_server=service.origin).issuer == f"{service.origin}{itself}"
 
 
-def test_the_servers_challenge_decides_the_address_and_the_scopes(service: Service) -> None:
+def test_the_challenge_of_a_server_overrides_the_well_known_address_and_the_listed_scopes(service: Service) -> None:
     """The challenge overrides the well-known address and `scopes_supported`; the author overrides both."""
     service.put_resource("/elsewhere", resource=service.origin)
     challenge = Bearer(resource_metadata=f"{service.origin}/elsewhere", scopes=("write",))
@@ -202,7 +204,7 @@ def test_offline_access_is_requested_only_if_the_provider_lists_it(service: Serv
     assert found(service.url).scopes == ("read",)
 
 
-def test_the_first_or_the_chosen_authorization_server_is_used(service: Service) -> None:
+def test_the_first_authorization_server_is_used_unless_the_author_chooses_another(service: Service) -> None:
     """A server that the resource does not name cannot be chosen."""
     service.put_resource(authorization_servers=[f"{service.origin}/tenant", f"{service.origin}/other"])
     service.put_metadata(f"{OAUTH}/other", issuer=f"{service.origin}/other")

@@ -56,7 +56,7 @@ def test_generated_cases_name_a_host_only_if_the_manifest_does_not() -> None:
         ({}, {"status": 204}),
     ],
 )
-def test_the_documents_example_is_the_response_of_the_case(media: Json, output: Any) -> None:
+def test_a_suitable_example_in_the_document_is_the_response_of_the_case(media: Json, output: Any) -> None:
     """The example counts if it is small, visible, and fits its own schema."""
     assert case_of(answered(media)).output == output
 

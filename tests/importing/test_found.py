@@ -239,7 +239,7 @@ def test_a_swagger_list_in_an_unsupported_format_is_left_out_and_reported(place:
         imported(swagger({"parameters": [{**parameter, "required": True}, other]}))
 
 
-def test_a_file_in_a_response_of_swagger_is_not_json() -> None:
+def test_a_file_in_a_swagger_response_is_not_described_as_json() -> None:
     """This holds whatever the document produces; other responses are JSON if it does not say."""
     answers = {
         "200": {"schema": {"type": "file"}, "description": ""},
@@ -279,13 +279,13 @@ def test_an_invalid_path_is_reported_with_what_to_do(path: str, told: str) -> No
         ({"host": "api.example.com:8443"}, "https://api.example.com:8443/v1"),
     ],
 )
-def test_the_host_of_swagger_comes_from_three_keys(change: Json, origin: str) -> None:
+def test_the_server_of_a_swagger_document_comes_from_its_schemes_host_and_base_path(change: Json, origin: str) -> None:
     """TLS is preferred if there is a choice."""
     assert [server.url for server in imported(swagger({}, **change)).origins] == [origin]
 
 
 @pytest.mark.parametrize("host", [1, [], "a@b", "a/b?c", "", "a b", "good.example\\@evil.example"])
-def test_an_invalid_host_of_swagger_is_an_error(host: Any) -> None:
+def test_an_invalid_host_in_a_swagger_document_is_an_error(host: Any) -> None:
     """Hosts of other types and unusual hosts are refused."""
     with pytest.raises(DocumentError):
         imported(swagger({}, host=host))
@@ -309,7 +309,7 @@ def test_an_invalid_host_of_swagger_is_an_error(host: Any) -> None:
         ({"type": "oauth2", "flow": "implicit"}, "api_key"),
     ],
 )
-def test_security_of_swagger_becomes_a_credential(scheme: Json, kind: str) -> None:
+def test_a_swagger_security_definition_becomes_a_credential(scheme: Json, kind: str) -> None:
     """A security definition is read in the shape of OpenAPI 3.0."""
     assert (
         imported(swagger({}, securityDefinitions={"it": scheme}, security=[{"it": ["read"]}])).credential.kind == kind
@@ -330,7 +330,7 @@ def test_parameters_of_a_swagger_path_belong_to_each_operation() -> None:
 
 
 @pytest.mark.computes_for(5)
-def test_body_fields_of_a_swagger_path_are_copied_only_to_its_methods() -> None:
+def test_form_fields_shared_by_a_swagger_path_are_copied_only_to_its_methods() -> None:
     """A path may have thousands of other keys, so copying to each would be slow."""
     fields = [{"in": "formData", "name": f"f{n}", "type": "string"} for n in range(5000)]
     whole = swagger({})

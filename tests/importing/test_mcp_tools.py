@@ -94,7 +94,7 @@ def test_tool_descriptions_are_cleaned_in_actions_and_kept_exactly_in_the_record
     assert len(of.left_out["add_note"]) == 2
 
 
-def test_tools_with_similar_names_become_two_operations_and_identical_names_are_left_out() -> None:
+def test_tools_with_similar_names_become_two_operations_and_tools_with_equal_names_are_left_out() -> None:
     """Names that differ only in spelling get different operations; tools with identical names are all left out."""
     of = made(
         tool("addNote"), tool("add_note"), tool("same"), tool("same"), tool("a\u200bb"), tool(""), tool("x" * 129)
@@ -158,7 +158,7 @@ def test_a_schema_that_grows_exponentially_does_not_hang_the_import() -> None:
     assert "good" in [operation.name for operation in of.imported]
 
 
-def test_arguments_are_sent_to_the_server_under_the_tools_own_names() -> None:
+def test_arguments_are_sent_to_the_server_under_the_names_in_the_schema_of_the_tool() -> None:
     """Agents see them in snake case, and the packed file has the tool's own names. A tool without properties has no inputs."""
     schema = {**NOTHING, "properties": {"noteText": {"type": "string"}, "note-text": {"type": "string"}}}
     of = made(tool("add", schema), tool("ping", NOTHING))
@@ -168,7 +168,7 @@ def test_arguments_are_sent_to_the_server_under_the_tools_own_names() -> None:
     assert action(of, 1).inputs == ()
 
 
-def test_the_generated_manifest_requests_no_host_but_the_servers() -> None:
+def test_the_generated_manifest_requests_only_the_host_of_the_mcp_server() -> None:
     """The manifest has the server's host, a credential, and the host functions that tools need."""
     manifest = parse_connector_manifest(made(tool("add"), auth="bearer").files["manifest.toml"], file="manifest.toml")
     assert [str(host) for host in manifest.hosts] == ["mcp.example.com:443"]

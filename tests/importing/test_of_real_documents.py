@@ -50,7 +50,7 @@ def test_an_optional_boolean_that_can_only_be_true_is_left_out() -> None:
     assert made.left_out == {"change_it": ("confirmed: only true, which an input cannot say",)}
 
 
-def test_required_beside_a_reference_is_respected_in_openapi_3_0() -> None:
+def test_the_keyword_required_beside_a_reference_is_respected_in_openapi_3_0() -> None:
     """The specification ignores it there, but services that state it refuse requests without the property."""
     droplets = {"type": "object", "properties": {"ids": {"type": "array", "items": {"type": "integer"}}}}
     schema = {"$ref": "#/components/schemas/Droplets", "required": ["ids"]}
@@ -87,7 +87,7 @@ def test_an_example_that_contradicts_its_format_is_not_sent() -> None:
     }
 
 
-def test_the_default_response_is_not_taken_for_the_success_response() -> None:
+def test_the_default_response_is_not_used_as_the_success_response() -> None:
     """`default` means unlisted errors. The preview of a deletion once showed the fields of an error."""
     error, thing = ({"type": "object", "properties": {name: {"type": "string"}}} for name in ("errno", "title"))
     told = {
@@ -206,7 +206,7 @@ def test_optional_parts_without_an_example_are_left_out_first_and_each_is_report
         "one-of", "text", "wrapped", "wrapped-more", "request", "null",
     ],
 )  # fmt: skip
-def test_the_documents_own_example_is_a_valid_argument(schema: dict[str, Any], example: Any) -> None:
+def test_an_example_in_the_document_is_a_valid_argument_of_the_action(schema: dict[str, Any], example: Any) -> None:
     """An example shows what is meant where a schema allows several readings."""
     node = {"type": "object", "properties": {"name": {"type": "string"}, "of": {"$ref": "#/components/schemas/Node"}}}
     operation = body({"type": "object", **schema})
@@ -221,7 +221,7 @@ def test_the_documents_own_example_is_a_valid_argument(schema: dict[str, Any], e
     [({}, ["body"]), ({"request_body": {"type": "object"}, "name": {"type": "string"}}, ["b", "name", "request_body"])],
     ids=["any", "its-own"],
 )
-def test_an_example_property_named_request_body_is_not_taken_for_the_whole_body(
+def test_an_example_property_named_request_body_is_not_used_as_the_whole_body(
     properties: dict[str, Any], given: list[str]
 ) -> None:
     """The example's property `request_body` has the name of the input for a whole body."""

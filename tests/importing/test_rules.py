@@ -146,7 +146,7 @@ def test_a_schema_whose_rule_would_accept_too_much_has_no_rule(schema: Any, why:
         rule_of(schema)
 
 
-def test_only_a_required_unsupported_property_prevents_a_rule() -> None:
+def test_an_unsupported_property_prevents_an_input_rule_only_if_it_is_required() -> None:
     """An optional one is left out. The test tries the same property both ways."""
     odd = {"type": "object", "properties": {"a": {"type": "string"}, "odd": {"not": {}}}}
 
@@ -155,7 +155,7 @@ def test_only_a_required_unsupported_property_prevents_a_rule() -> None:
         rule_of({**odd, "required": ["odd"]})
 
 
-def test_a_nullable_value_of_openapi_3_0_becomes_the_plain_type() -> None:
+def test_a_nullable_value_of_openapi_3_0_gets_the_rule_of_its_type_without_null() -> None:
     """An agent never gives null; it leaves an optional input out."""
     assert rule_of({"type": "string", "nullable": True, "enum": ["a"]}, is_3_0=True) == {
         "type": "string",

@@ -88,7 +88,9 @@ AUTHORIZATION: Json = {"type": "apiKey", "in": "header", "name": "Authorization"
         ("In the format **Bearer {token}**", None),
     ],
 )
-def test_the_form_of_an_authorization_key_comes_from_the_schemes_description(words: str, form: str | None) -> None:
+def test_the_form_of_an_authorization_key_comes_from_the_description_of_its_scheme(
+    words: str, form: str | None
+) -> None:
     """The form is, for example, `token KEY`. Without one, it is a manifest's default, `Bearer KEY`."""
     credential = imported(secured({"it": {**AUTHORIZATION, "description": words}}, [{"it": []}])).credential
 
@@ -202,7 +204,7 @@ def test_the_security_scheme_of_most_operations_is_used() -> None:
     assert _credential_of(other) == {"a": True, "b": True, "c": True, "d": True, "e": True, "f": False}
 
 
-def test_the_authors_credential_applies_to_all_if_the_document_has_none() -> None:
+def test_a_credential_chosen_by_the_author_applies_to_every_operation_if_the_document_has_none() -> None:
     """Kinto's document has `security: []` everywhere, because OpenAPI cannot express how it authenticates."""
     whole = document({"/a": {"get": {"operationId": "a", "security": []}}})
 

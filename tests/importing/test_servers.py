@@ -173,7 +173,7 @@ def test_a_host_that_the_author_gives_is_the_only_host_of_the_connector() -> Non
     assert "evil.example:443" in reason_of(made, "b")
 
 
-def test_an_operations_relative_server_overrides_the_documents() -> None:
+def test_the_relative_server_of_an_operation_overrides_the_server_of_the_document() -> None:
     """`/v2` of the operation is not `/v1` of the document."""
     paths = {"/a": {"get": {}}, "/b": {"get": {"operationId": "b", "servers": [{"url": "/v2"}]}}}
 

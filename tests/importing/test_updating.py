@@ -234,7 +234,7 @@ def test_a_changed_host_or_credential_is_reported_once_as_a_change_of_the_connec
     assert any(change.where == "credential" and change.widens for change in done.connector)
 
 
-def test_a_removed_operations_file_is_deleted_unless_the_author_changed_it() -> None:
+def test_the_file_of_a_removed_operation_is_deleted_unless_the_author_changed_it() -> None:
     """The test has an untouched file and one that the author edited."""
     newer = document()
     del newer["paths"]["/notes/{id}"]
@@ -290,7 +290,7 @@ def test_lines_that_both_author_and_document_changed_are_marked_as_a_conflict() 
         assert line in done.files["manifest.toml"]
 
 
-def test_a_summary_edited_by_the_author_is_kept_and_the_documents_new_one_reported() -> None:
+def test_a_summary_that_the_author_edited_is_kept_and_the_document_s_new_summary_is_reported() -> None:
     """The summary is what an approver reads, so the document must not change it."""
     files = imported(document())
     mine = {**files, ADD: files[ADD].replace(b'summary = "Add a note: {text}"', b'summary = "Write {text} down"')}
@@ -359,7 +359,9 @@ def test_an_invalid_record_is_refused(data: bytes) -> None:
 
 
 @pytest.mark.parametrize(("now", "conflicts"), [("read", 0), ("delete", 1)])
-def test_an_update_to_the_effect_that_the_author_already_wrote_is_no_conflict(now: str, conflicts: int) -> None:
+def test_an_update_of_an_effect_conflicts_only_if_it_differs_from_the_effect_that_the_author_wrote(
+    now: str, conflicts: int
+) -> None:
     """The author marked a POST as a read and removed its approval; the document now agrees. Other effects conflict."""
     head, gate = '+++\nname = "a"\n\n[[execute]]\nid = "call"\nidempotent = ', "\n\n[approval]\nrequired = true"
     end = "\n+++\n\nWords.\n"

@@ -254,7 +254,7 @@ def test_a_virtual_environment_that_an_option_shows_comes_with_its_python(place:
     assert [note for note in allowed.notes if "not shown" in note] == []
 
 
-def test_pythons_installed_by_uv_are_shown_in_a_cell_if_uv_is(place: Place) -> None:
+def test_pythons_installed_by_uv_are_shown_in_a_cell_only_if_uv_itself_is_shown(place: Place) -> None:
     """Otherwise uv would install another Python in each session. Variables can move their folder."""
     moved = place.program(place.home / "pythons" / "cpython-3.12" / "bin" / "python3.12")
     data = place.program(place.home / "data" / "uv" / "python" / "cpython-3.12" / "bin" / "python3.12")
@@ -309,7 +309,7 @@ def lay(place: Place, where: str, target: Path) -> None:
     "target",
     [".ssh", ".config", ".aws/x", "dotfiles/ssh", "backup/.gnupg", "app/.env.local", "keys/id_ed25519", "", ".aileron"],
 )
-def test_no_note_recommends_to_show_a_folder_with_credentials(place: Place, where: str, target: str) -> None:
+def test_no_note_recommends_showing_a_folder_with_credentials(place: Place, where: str, target: str) -> None:
     """An agent may have made the link so that the person exposes its target. Other folders get the option."""
     for name in (".config/gh", "dotfiles/ssh", "documents"):
         (place.home / name).mkdir(parents=True)
@@ -323,7 +323,7 @@ def test_no_note_recommends_to_show_a_folder_with_credentials(place: Place, wher
 
 @pytest.mark.abuse_case("CP6")
 @pytest.mark.parametrize("where", ["settings", "project", "pyvenv", "git"])
-def test_a_note_recommends_to_show_a_folder_without_credentials(place: Place, where: str) -> None:
+def test_a_note_recommends_showing_a_folder_without_credentials(place: Place, where: str) -> None:
     """The note quotes the folder's name for a shell."""
     documents = place.home / "my documents"
     documents.mkdir()
@@ -698,7 +698,7 @@ def test_a_python_environment_comes_with_its_python(place: Place) -> None:
     assert place.shows(cell, python / "lib") == "read-only"
 
 
-def test_path_shows_no_home_and_no_credentials(place: Place) -> None:
+def test_a_home_directory_or_credentials_in_path_are_not_shown_in_a_cell(place: Place) -> None:
     """A home in PATH is never shown whole, and a folder of credentials only by an option that names it."""
     place.program(place.home / ".ssh" / "bin" / "tool")
     cell = place.cell(PATH=f"{place.home}:{place.home}/.ssh/bin:{place.aileron}:{place.environment['PATH']}")
@@ -708,7 +708,7 @@ def test_path_shows_no_home_and_no_credentials(place: Place) -> None:
     assert place.shows(cell, place.aileron / "vault.json") == "nothing"
 
 
-def test_programs_in_a_project_are_writable_except_the_agents_and_ailerons(place: Place) -> None:
+def test_programs_in_a_project_are_writable_except_those_of_the_agent_and_of_aileron(place: Place) -> None:
     """A virtual environment in the project can be changed there; agent and Aileron stay read-only."""
     place.program(place.project / ".venv" / "bin" / "tool")
     (place.project / ".venv" / "pyvenv.cfg").write_text("")
@@ -864,7 +864,7 @@ def test_a_note_says_that_a_git_repository_does_not_refer_back_to_the_project(pl
 # What a person allows
 
 
-def test_options_show_more_folders(place: Place) -> None:
+def test_options_show_further_folders_read_only_or_writable(place: Place) -> None:
     """A folder is shown read-only or writable; a link as option means its target."""
     read, write = place.home / "data", place.home / "out"
     read.mkdir()
@@ -971,7 +971,7 @@ def test_certificates_in_the_home_directory_are_shown_only_if_they_are_regular_f
 
 
 @pytest.mark.parametrize("variable", ["SSL_CERT_FILE", "SSL_CERT_DIR"])
-def test_a_certificate_folder_outside_the_home_is_shown_by_its_variable(place: Place, variable: str) -> None:
+def test_a_certificate_folder_outside_the_home_is_shown_if_ssl_cert_dir_names_it(place: Place, variable: str) -> None:
     """A link to one works too, unless an agent in an earlier cell could have made it."""
     company, link = place.root / "company" / "ca", place.root / "link"
     company.mkdir(parents=True)
@@ -1032,7 +1032,7 @@ def test_a_git_settings_file_that_an_agent_could_have_chosen_is_not_shown(place:
     assert (b"x" * 7 in [content for _, content in by_person.policy.files]) is is_fine
 
 
-def test_no_path_is_bound_twice(place: Place) -> None:
+def test_no_path_is_mounted_twice_in_a_cell(place: Place) -> None:
     """Redundant mounts are dropped, and wider paths come first."""
     cell = place.cell(PATH=f"{place.bin}:{place.bin}:{place.environment['PATH']}")
     targets = [bind.target for bind in cell.policy.binds]
@@ -1042,7 +1042,7 @@ def test_no_path_is_bound_twice(place: Place) -> None:
     assert all(os.path.realpath(bind.source) == bind.source for bind in cell.policy.binds)
 
 
-def test_resolving_many_names_of_a_folder_gives_the_same_paths_as_one_by_one(tmp_path: Path) -> None:
+def test_resolving_many_names_of_a_folder_together_gives_the_same_paths_as_one_by_one(tmp_path: Path) -> None:
     """The names are a file, a link, a path below a link, a cycle of links, and a missing one."""
     home = tmp_path.resolve() / "home"
     (home / "real" / "below").mkdir(parents=True)

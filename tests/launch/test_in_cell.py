@@ -125,7 +125,7 @@ def test_a_cell_can_use_at_most_half_of_the_users_inotify_instances(desk: Desk) 
     assert 0 < int(look(desk, f'exec {sys.executable} -c "{script}"')) <= most // 2
 
 
-def test_a_project_works_as_it_does_outside(desk: Desk) -> None:
+def test_a_project_in_a_cell_has_its_python_its_ignored_files_and_a_host_name_that_resolves(desk: Desk) -> None:
     """The virtual environment has its Python, git ignores the same files, and the machine's name resolves."""
     person = desk.path / "person"
     python = person / ".local/share/uv/python/cpython-3/bin/python3"

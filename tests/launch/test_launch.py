@@ -237,7 +237,7 @@ def test_sigterm_to_the_launcher_reaches_the_agent(desk: Desk) -> None:
     assert desk.sessions()[0]["exit_code"] == 9
 
 
-def test_an_agent_killed_by_a_signal_exits_like_in_a_shell(desk: Desk) -> None:
+def test_a_launch_whose_agent_was_killed_by_a_signal_has_the_exit_code_that_a_shell_would_give(desk: Desk) -> None:
     """The exit code is 128 plus the signal's number."""
     assert desk.aileron("launch", "pi", STAND_IN=f"kill:{signal.SIGKILL}").code == 137
     assert desk.sessions()[0]["exit_code"] == 137
@@ -451,7 +451,7 @@ def test_a_dry_run_shows_the_launch_and_starts_nothing(desk: Desk, name: str) ->
     assert not desk.record_file.exists()
 
 
-def test_no_gateway_leaves_the_models_address_unset(desk: Desk) -> None:
+def test_the_option_no_gateway_leaves_the_address_of_the_model_unset(desk: Desk) -> None:
     """A launch with the gateway sets it."""
     shown = [
         desk.aileron("launch", "claude", "--dry-run", "--json", *more).json["environment"]["set"]
@@ -461,7 +461,7 @@ def test_no_gateway_leaves_the_models_address_unset(desk: Desk) -> None:
     assert ["ANTHROPIC_BASE_URL" in variables for variables in shown] == [True, False]
 
 
-def test_json_requires_a_dry_run(desk: Desk) -> None:
+def test_the_option_json_requires_the_option_dry_run(desk: Desk) -> None:
     """Otherwise the output is the agent's. Behind `--`, the option is the agent's too."""
     ours, theirs = desk.aileron("launch", "claude", "--json"), desk.aileron("launch", "emacs", "--", "--json")
 

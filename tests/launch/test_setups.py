@@ -278,7 +278,7 @@ def test_codex_keeps_the_model_provider_that_the_user_chose(file: str, text: str
     assert "secret" not in of.notes[0]
 
 
-def test_codex_with_a_key_in_a_variable_does_not_count_as_signed_in() -> None:
+def test_codex_with_a_key_in_a_variable_is_not_treated_as_signed_in() -> None:
     """The variable takes precedence over the account, and a damaged account file is ignored."""
     auth = {"/home/mira/.codex/auth.json": '{"tokens": {"access_token": "x"}}', "/home/mira/.codex/config.toml": "= ="}
 
@@ -311,7 +311,7 @@ def test_opencode_gets_providers_if_the_vault_has_their_keys() -> None:
     assert "ANTHROPIC_BASE_URL" not in of.variables
 
 
-def test_opencode_keeps_a_server_named_like_ailerons() -> None:
+def test_opencode_keeps_a_server_of_the_user_that_has_the_name_of_aileron_s_server() -> None:
     """The user's server stays, and a note says so."""
     own = {"mcp": {"aileron": {"type": "local", "command": ["theirs"]}}}
     of = setup("opencode", OPENCODE_CONFIG_CONTENT=json.dumps(own))
@@ -355,7 +355,7 @@ def test_goose_subcommands_without_the_extension_option_start_unchanged(words: t
         ("", False),
     ],
 )
-def test_goose_keeps_a_server_named_like_ailerons(text: str, is_theirs: bool) -> None:
+def test_goose_keeps_a_server_of_the_user_that_has_the_name_of_aileron_s_server(text: str, is_theirs: bool) -> None:
     """Two servers of one name would make goose exit; a disabled one does not count."""
     of = setup("goose", "run", files={"/home/mira/.config/goose/config.yaml": text})
 

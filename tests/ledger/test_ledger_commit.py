@@ -90,7 +90,9 @@ async def test_a_failing_commit_does_not_undo_the_other_commits_of_its_group(led
     assert verify(path).is_whole
 
 
-async def test_a_row_that_the_database_refuses_fails_alone_with_our_error(ledger: Ledger) -> None:
+async def test_a_row_that_the_database_refuses_fails_only_its_own_commit_and_with_an_aileron_error(
+    ledger: Ledger,
+) -> None:
     """A violated rule of the schema affects no other commit, and no sqlite3 exception escapes."""
 
     def twice(tx: Transaction) -> None:

@@ -87,7 +87,7 @@ def last(ledger: Ledger, before: str, action: str = "greet") -> str | None:
     return rows[0].id if rows else None
 
 
-def test_the_last_used_question_of_an_action_is_found(ledger: Ledger) -> None:
+def test_the_newest_question_of_an_action_whose_approval_was_used_is_found(ledger: Ledger) -> None:
     """Skipped are questions that wait, were never used, are of another action, or are the asking one; the newest of the
     rest is found.
     """
@@ -109,7 +109,7 @@ def test_the_last_used_question_of_an_action_is_found(ledger: Ledger) -> None:
     assert last(ledger, "run-none", "unknown") is None
 
 
-def test_finding_the_last_used_question_is_an_index_lookup(ledger: Ledger, path: Path) -> None:
+def test_finding_the_newest_question_whose_approval_was_used_is_an_index_lookup(ledger: Ledger, path: Path) -> None:
     """The number of questions does not matter: rows of other actions are not read, and nothing is sorted."""
     put(ledger, 1)
     statements: list[str] = []

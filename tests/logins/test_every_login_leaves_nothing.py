@@ -263,7 +263,7 @@ def test_the_secret_of_a_login_is_in_no_file(home: TheirHome, servers: Servers) 
 
 @pytest.mark.abuse_case("LP13")
 @pytest.mark.parametrize("whose", ["jail", "login", "daemon"])
-def test_a_jail_login_or_daemon_killed_by_a_signal_leaves_no_core_dump(
+def test_a_jail_a_login_process_or_a_daemon_killed_by_a_signal_leaves_no_core_dump(
     home: TheirHome, servers: Servers, whose: str
 ) -> None:
     """Root lifts the size limit where possible, and programs in core_pattern ignore it. Control: another process

@@ -102,7 +102,7 @@ def test_text_without_the_secret_passes_unchanged(text: bytes, data: st.DataObje
     assert mask.hits == 0
 
 
-def test_an_answer_that_ends_like_the_secret_begins_is_not_held_back() -> None:
+def test_an_answer_that_ends_with_the_beginning_of_the_secret_is_not_held_back_for_ever() -> None:
     """The last byte of an answer is passed on when no more bytes come: a client would wait for it."""
     mask = Mask([SECRET])
     assert mask.feed(b"Z\0\0\0\5h") == b"Z\0\0\0\5"

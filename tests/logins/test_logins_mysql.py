@@ -420,7 +420,7 @@ def test_a_login_that_the_server_prolongs_without_end_is_ended() -> None:
 # Proofs and parsers.
 
 
-def test_a_login_proof_is_accepted_by_a_server_with_only_a_hash_or_public_key() -> None:
+def test_a_server_with_only_a_password_hash_or_public_key_can_verify_a_login_proof() -> None:
     """The server has only a hash of the password, or a public key."""
     password = b"correct horse"
     stored = hashlib.sha1(hashlib.sha1(password).digest()).digest()
@@ -437,7 +437,7 @@ def test_a_login_proof_is_accepted_by_a_server_with_only_a_hash_or_public_key() 
 
 
 @given(st.binary(min_size=32, max_size=32), st.binary(min_size=32, max_size=32))
-def test_a_mariadb_signature_is_one_of_rfc_8032(password: bytes, challenge: bytes) -> None:
+def test_a_mariadb_login_signature_is_an_ed25519_signature_as_in_rfc_8032(password: bytes, challenge: bytes) -> None:
     """A password of 32 bytes is an ordinary key, so another implementation signs the same."""
     key = Ed25519PrivateKey.from_private_bytes(password)
     signature = ed25519(password, challenge)
@@ -521,6 +521,6 @@ def test_a_line_of_show_grants_is_classified_as_read_only_or_writing(grant: str,
 @given(st.text(max_size=60))
 @example("GRANT SELECT ON `" + "``" * 5000)
 @example("GRANT SELECT (" + "`a`, " * 5000)
-def test_an_arbitrary_line_of_show_grants_never_counts_as_read_only(grant: str) -> None:
+def test_an_arbitrary_line_of_show_grants_is_never_classified_as_read_only(grant: str) -> None:
     """Long lines are classified in bounded time."""
     assert more_than_reading(grant) is not None

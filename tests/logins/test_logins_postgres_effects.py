@@ -337,9 +337,7 @@ def test_changes_of_the_same_table_that_returning_does_not_list_are_counted(
 
 
 @pytest.mark.abuse_case("LC7")
-def test_the_description_of_another_table_is_not_taken_for_that_of_the_changed_rows(
-    server: PostgreSQL, admin: Admin
-) -> None:
+def test_a_row_description_of_another_table_is_not_used_for_the_changed_rows(server: PostgreSQL, admin: Admin) -> None:
     """The connector asks for the columns of another table, so that its row would seem to belong to it."""
     admin.run("GRANT ALL ON ALL TABLES IN SCHEMA shop TO by_trust")
     write = (
@@ -383,7 +381,7 @@ def test_a_temporary_view_does_not_hide_changes(opens: Opens, admin: Admin) -> N
     assert effects(opens, insert).text == "1 row of shop.hiding inserted:\n  id: 1"
 
 
-def test_text_behind_the_end_of_a_statement_is_refused(server: PostgreSQL, admin: Admin) -> None:
+def test_text_after_the_end_of_a_statement_is_refused(server: PostgreSQL, admin: Admin) -> None:
     """The server reads parameter types there, and a check could find words there that it looks for."""
     with ready(server, preview=True) as (login, library):
         library.run("BEGIN")
@@ -646,7 +644,7 @@ def test_a_statement_after_a_write_cannot_reset_a_database_setting_unnoticed(ser
 
 
 @pytest.mark.parametrize(("before", "is_shown"), [("SELECT 1", True), ("SELECT set_config({}, 'all', true)", False)])
-def test_a_setting_of_a_database_library_loaded_during_a_stream_is_checked_once_it_is_set(
+def test_a_changed_setting_of_an_extension_that_the_database_loads_during_a_stream_is_noticed(
     server: PostgreSQL, admin: Admin, before: str, is_shown: bool
 ) -> None:
     """PostgreSQL does not list the setting before that."""

@@ -196,7 +196,7 @@ async def test_killing_a_login_process_ends_only_its_own_stream() -> None:
 
 
 @pytest.mark.abuse_case("LP2")
-async def test_login_processes_end_with_their_forking_process_or_keeper_and_start_again_when_needed() -> None:
+async def test_login_processes_end_when_their_forking_process_is_killed_or_closed_and_can_start_again() -> None:
     """Killing the forking process ends its logins; the next login starts another one."""
     async with keeping() as keeper:
         with logging_in() as (theirs, service):

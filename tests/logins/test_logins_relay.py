@@ -239,7 +239,9 @@ def test_a_connector_that_does_not_read_makes_the_service_wait() -> None:
         assert len(read_all(login.client)) == sent
 
 
-def test_an_end_of_a_connection_that_came_with_its_last_bytes_is_noticed_after_them(authority: trustme.CA) -> None:
+def test_an_end_of_a_connection_that_arrives_with_the_last_bytes_is_noticed_after_those_bytes(
+    authority: trustme.CA,
+) -> None:
     """TLS has already read the end from the socket, so the socket is never reported as readable again."""
     with Service(swollen, authority).logged_in() as (service, login):
         login.logged_in()

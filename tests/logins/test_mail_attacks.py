@@ -200,7 +200,7 @@ def test_a_mail_service_that_does_not_agree_to_starttls_gets_no_password(authori
 
 @pytest.mark.abuse_case("LM1")
 @PROTOCOLS
-def test_bytes_injected_behind_a_service_s_agreement_to_starttls_are_refused(
+def test_bytes_injected_after_a_service_s_agreement_to_starttls_are_refused(
     authority: Authority, protocol: str
 ) -> None:
     """CVE-2011-0411: the packet that agrees to TLS also has words to be read after it."""
@@ -332,7 +332,7 @@ def test_scram_plus_is_bound_to_the_certificate(authority: Authority, protocol: 
 
 @pytest.mark.abuse_case("LM3")
 @PROTOCOLS
-def test_a_stripped_scram_plus_is_reported_to_the_service(authority: Authority, protocol: str) -> None:
+def test_a_removed_offer_of_scram_plus_is_noticed_by_the_service(authority: Authority, protocol: str) -> None:
     """The client sends `y`, "I support channel binding". A service that offered -PLUS then refuses the login."""
     dialect = Dialect(protocol, mechanisms="SCRAM-SHA-256")
     firsts: list[bytes] = []

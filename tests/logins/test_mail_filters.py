@@ -346,7 +346,7 @@ def test_the_line_after_a_refused_imap_literal_is_checked_as_a_command() -> None
 @pytest.mark.parametrize(
     "command", [b"LOGIN x y", b"login x y", b"AUTHENTICATE PLAIN", b"STARTTLS", b"COMPRESS DEFLATE", b"UNAUTHENTICATE"]
 )
-def test_a_second_login_or_compression_of_imap_is_refused(command: bytes) -> None:
+def test_a_second_login_and_compression_are_refused_on_an_imap_stream(command: bytes) -> None:
     """The spelling does not matter."""
     for spelt in (b"a " + command, b"a  " + command, b"a NOOP\nb " + command, b"a NOOP\rb " + command):
         with pytest.raises(LoginError) as refused:
@@ -428,7 +428,7 @@ def test_an_imap_stream_of_a_preview_changes_nothing(command: bytes) -> None:
 @pytest.mark.parametrize(
     "command", [b"USER x", b"PASS x", b"apop x y", b"AUTH PLAIN", b"STLS", b" USER x", b"NOOP\nUSER x", b"NOOP\rUSER x"]
 )
-def test_a_second_login_of_pop3_is_refused(command: bytes) -> None:
+def test_a_second_login_on_a_pop3_stream_is_refused(command: bytes) -> None:
     """The stream ends before the command is sent."""
     with pytest.raises(LoginError) as refused:
         list(Pop3Filter(reads_only=False).up(command + b"\r\n"))

@@ -79,7 +79,7 @@ def client_over(stream: socket.socket, **options: Any) -> redis.Redis:
     + [{"protocol": p, "username": "placeholder", "password": "placeholder", "client_name": "c"} for p in (2, 3)]
     + [{"password": "placeholder", "db": 2}],
 )
-def test_redis_py_works_whatever_it_logs_in_with(
+def test_redis_py_is_logged_in_as_the_user_of_the_binding_whatever_credential_it_sends(
     server: RedisServer, authority: Authority, options: dict[str, Any]
 ) -> None:
     """RESP 2 and 3 work, with a placeholder or without. The user is always that of the binding."""

@@ -93,7 +93,7 @@ def everything(sock: socket.socket) -> bytes:
 
 @pytest.mark.abuse_case("LG1")
 @needs_sshd
-def test_a_preview_executes_only_reading_commands(sshd: Sshd) -> None:
+def test_a_preview_executes_only_commands_that_read(sshd: Sshd) -> None:
     """The login's process itself refuses, before it sends anything to the server; the control is a run without preview."""
     before = sshd.log.count("Accepted")
     said = refused(login(sshd, "git-receive-pack 'nothing.git'", reads_only=True))

@@ -27,7 +27,7 @@ def action(name: str, **options: str) -> ActionFile:
 
 
 @pytest.mark.parametrize(("file", "count"), [("requests.txt", 60), ("requests_after.txt", 30)])
-def test_the_sample_requests_for_the_search_name_existing_actions(file: str, count: int) -> None:
+def test_every_sample_request_for_the_search_expects_one_or_two_existing_actions(file: str, count: int) -> None:
     """The sets have 300 actions, 60 requests and 30 later ones, each for one or two actions."""
     assert len(MANY) == 300
     assert len({words for words, _ in requests(file)}) == count
@@ -96,7 +96,7 @@ def test_a_search_for_words_without_meaning_finds_no_action(words: str) -> None:
     assert found(words) == []
 
 
-def test_the_length_of_a_request_is_bounded() -> None:
+def test_text_of_a_search_beyond_the_length_limit_is_ignored() -> None:
     """Text beyond the bound is ignored, and takes no time."""
     words = ["stripe", *(f"word{number}" for number in range(MAX_TERMS)), "matrix"]
     begun = time.process_time()

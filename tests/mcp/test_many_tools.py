@@ -217,7 +217,7 @@ async def test_running_an_action_removed_after_it_was_listed_returns_the_nearest
 
 
 @pytest.mark.parametrize("name", ["github-create-issue", "github_create_issue"])
-async def test_run_action_accepts_the_tools_name_and_the_files_name(name: str) -> None:
+async def test_run_action_accepts_the_name_of_a_tool_and_the_name_of_its_action_file(name: str) -> None:
     """Both spellings mean one action."""
     door = many(20)
     async with running(door) as server, connected(server, "auto") as client:

@@ -26,7 +26,7 @@ def rows(heading: str) -> list[list[str]]:
     return [[cell.strip() for cell in row.strip("|").split(" | ")] for row in table]
 
 
-def test_the_page_lists_every_built_in_tool_with_its_arguments() -> None:
+def test_the_mcp_reference_page_lists_every_built_in_tool_with_its_arguments() -> None:
     """Each tool has a row of its own, with every argument."""
     shown = {row[0].strip("`"): set(re.findall(r"`(\w+)`", row[1])) for row in rows("Tools") if len(row) == 3}
 
@@ -37,7 +37,7 @@ def test_the_page_lists_every_built_in_tool_with_its_arguments() -> None:
     assert f"a page has at most {tools.PAGE_TOOLS}" in PAGE
 
 
-def test_the_page_lists_the_hints_of_every_built_in_tool() -> None:
+def test_the_mcp_reference_page_lists_the_hints_of_every_built_in_tool() -> None:
     """All four hints of each tool are compared."""
     shown = {}
     for names, *hints in rows("Hints"):
@@ -49,14 +49,14 @@ def test_the_page_lists_the_hints_of_every_built_in_tool() -> None:
         assert shown[tool.name] == [str(values[key]).lower() for key in keys]
 
 
-def test_the_page_has_the_current_sizes_of_tool_lists() -> None:
+def test_the_mcp_reference_page_has_the_current_sizes_of_tool_lists() -> None:
     """The table covers ten, a hundred and a thousand actions, all listed or found by words."""
     assert [row for row in rows("Many actions") if row[0][0].isdigit()] == table(), "python -m benchmarks.tool_lists"
     assert f"at most {MAX_WORDS_CHARACTERS} characters; `limit`, default {USUAL_FOUND}, at most {MAX_FOUND}" in PAGE
 
 
 @pytest.mark.parametrize("status", RunStatus)
-def test_the_page_lists_every_fact_that_a_tool_result_can_contain(status: RunStatus) -> None:
+def test_the_mcp_reference_page_lists_every_fact_that_a_tool_result_can_contain(status: RunStatus) -> None:
     """This holds for every state and every optional fact."""
     known = {name for row in rows("Results") for name in re.findall(r"`(\w+)`", row[0])}
     more = {"question": "?", "executed_arguments": {}, "error": {"class": "outcome_unknown", "message": "m"}}
@@ -69,7 +69,7 @@ def test_the_page_lists_every_fact_that_a_tool_result_can_contain(status: RunSta
     assert STATES.keys() == set(RunStatus)
 
 
-def test_the_page_states_the_same_bounds_as_the_code() -> None:
+def test_the_mcp_reference_page_states_the_same_bounds_as_the_code() -> None:
     """The page and the code name the same numbers."""
     shown = " ".join(cell for row in rows("Bounds") for cell in row)
 

@@ -343,7 +343,7 @@ def test_a_call_whose_http_response_is_lost_is_not_sent_again(agent: Agent, serv
     assert [server.next()[2]["method"] for _ in range(3)] == ["tools/list"] * 3
 
 
-def test_a_truncated_answer_counts_as_lost(agent: Agent, server: Scripted) -> None:
+def test_a_truncated_answer_leaves_the_outcome_of_the_call_unknown(agent: Agent, server: Scripted) -> None:
     """The body is shorter than its declared length."""
 
     def half(handler: Handler, _message: dict[str, Any]) -> None:
@@ -490,7 +490,7 @@ def test_concurrent_requests_are_bounded(agent: Agent, server: Scripted) -> None
         "",
     ],
 )
-def test_a_token_is_sent_only_to_safe_urls(url: str) -> None:
+def test_the_relay_accepts_only_https_urls_and_loopback_http_urls(url: str) -> None:
     """HTTPS may go anywhere, HTTP only to this machine; the URL has nothing but the address."""
     with pytest.raises(Misconfigured) as told:
         Endpoint(url)
@@ -521,7 +521,7 @@ def test_a_token_is_sent_only_to_safe_urls(url: str) -> None:
         ),
     ],
 )
-def test_a_mistake_in_the_environment_is_reported_to_the_client(
+def test_a_mistake_in_the_environment_variables_of_the_relay_is_reported_to_the_client(
     folder: Path, environment: dict[str, str], words: str
 ) -> None:
     """An agent shows its person the answer to `initialize`, but seldom what is on standard error."""
@@ -694,7 +694,7 @@ def test_the_servers_certificate_is_verified(folder: Path) -> None:
     ],
     ids=["broken", "too long"],
 )
-def test_a_line_that_the_relay_refuses_is_answered_with_the_lines_id(
+def test_a_line_that_the_relay_refuses_is_answered_with_the_id_of_that_line(
     agent: Agent, server: Scripted, line: bytes, request_id: int | str
 ) -> None:
     """A client waits for a response with the id that it chose; the next request is passed on."""

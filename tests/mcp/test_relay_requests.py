@@ -143,7 +143,7 @@ def test_the_number_1_and_the_text_1_are_different_ids(conversation: ClientConve
     assert [answer["id"] for answer in messages(conversation.lost())] == ["1"]
 
 
-def test_the_relays_own_id_never_collides_with_a_clients(conversation: ClientConversation) -> None:
+def test_an_id_made_by_the_relay_never_equals_an_id_chosen_by_the_client(conversation: ClientConversation) -> None:
     """A client that uses such an id gets its own answers."""
     conversation.sent(line(id=1, method="initialize", params={}))
     conversation.heard(line(id=1, result={}))
@@ -156,7 +156,9 @@ def test_the_relays_own_id_never_collides_with_a_clients(conversation: ClientCon
     assert conversation.heard(line(id="aileron-relay-2", result={})) == b""
 
 
-def test_a_subscription_without_tool_changes_gets_no_notification_of_them(conversation: ClientConversation) -> None:
+def test_a_subscription_that_did_not_ask_for_tool_changes_gets_no_notification_when_it_is_reopened(
+    conversation: ClientConversation,
+) -> None:
     """The subscription is opened again all the same, silently."""
     acknowledged = {
         "method": "notifications/subscriptions/acknowledged",

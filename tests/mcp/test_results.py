@@ -238,7 +238,7 @@ def test_a_short_result_comes_whole_and_a_long_one_in_pages() -> None:
 
 
 @pytest.mark.parametrize(("page", "status"), [(0, "completed"), (2, "completed"), (-1, "completed"), (2, "running")])
-def test_a_page_that_does_not_exist_is_refused(page: int, status: str) -> None:
+def test_asking_for_a_page_that_a_result_does_not_have_is_refused(page: int, status: str) -> None:
     """The refusal is of the class bad_input."""
     with pytest.raises(AileronError, match="there is no page") as caught:
         state_result(state(RunStatus(status)), page=page)

@@ -52,7 +52,7 @@ def pending_door() -> DictDoor:
 
 
 @both_eras
-async def test_a_client_of_either_era_lists_and_calls(mode: str) -> None:
+async def test_a_client_of_either_protocol_era_lists_and_calls_tools(mode: str) -> None:
     """Both eras get the same tools and the same result; the client chooses the era."""
     door = DictDoor(offered("get-advice"), offered("send.mail", gated=True))
     async with running(door) as server, connected(server, mode) as client:

@@ -72,7 +72,9 @@ def place() -> Iterator[Place]:
 
 @pytest.mark.jail
 @both_eras
-async def test_a_client_of_either_era_lists_calls_and_polls(place: Place, mode: str) -> None:
+async def test_a_client_of_either_protocol_era_lists_and_calls_tools_and_polls_over_http(
+    place: Place, mode: str
+) -> None:
     """The call goes through the real daemon and a real jail: at once, and after a person approved."""
     with anyio.fail_after(DEADLINE_S):
         async with place.connected(mode) as client:

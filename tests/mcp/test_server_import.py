@@ -78,7 +78,7 @@ plugin = Plugin()
 """
 
 
-def test_the_process_loads_no_plugin_of_another_package(tmp_path: Path) -> None:
+def test_the_protocol_process_loads_no_plugin_of_another_package(tmp_path: Path) -> None:
     """pydantic would load plugins that installed packages register."""
     about = tmp_path / "intruder-1.dist-info"
     about.mkdir()

@@ -62,7 +62,7 @@ def test_every_schema_is_valid_and_describes_each_argument(tool: Tool) -> None:
     assert all(spec["description"] for spec in shaped(tool.input_schema)["properties"].values())
 
 
-def test_an_actions_tool_gets_its_title_description_and_schema_from_the_actions_file() -> None:
+def test_the_tool_of_an_action_gets_its_title_description_and_schema_from_the_action_file() -> None:
     """The tool has the name in snake_case, the intent as title, the body as description, the inputs as schema."""
     tool = tool_of(offered("send.the-mail", body="# Send\n\nWhen it fires: send it."))
 
@@ -96,7 +96,7 @@ def test_a_long_tool_description_is_truncated_and_says_so() -> None:
         ({"gated": True, "irreversible": False, "idempotent": True, "granted": True}, True, False, True),
     ],
 )
-def test_a_tools_hints_describe_what_a_call_does_without_a_persons_decision(
+def test_the_hints_of_a_tool_describe_what_a_call_does_without_a_decision_by_a_person(
     options: dict[str, Any], reads: bool, destroys: bool, repeats: bool
 ) -> None:
     """A gated call only asks a person, so it is not destructive; an ungated one is what its file says (ADR 0019)."""
@@ -108,7 +108,7 @@ def test_a_tools_hints_describe_what_a_call_does_without_a_persons_decision(
     }
 
 
-def test_ailerons_own_tools_are_exactly_the_reserved_names() -> None:
+def test_the_names_of_aileron_s_own_tools_are_exactly_the_reserved_names() -> None:
     """An action cannot have one of these names. Only two of these tools claim to be read-only."""
     assert {*OWN_NAMES, "find_action", "run_action"} == RESERVED_TOOLS
     assert {tool.name for tool in OWN if hints(tool)["readOnlyHint"]} == {"list_pending", "wait_for_action"}

@@ -78,7 +78,7 @@ def test_deeply_nested_values_are_refused() -> None:
         canonical_json(value)
 
 
-def test_digests_match_hashlib_and_small_ones_do_not_import_it() -> None:
+def test_digests_equal_those_of_hashlib_and_hashlib_is_not_imported_for_small_values() -> None:
     """Importing hashlib is slow: a fresh interpreter hashes half a MiB without it before it is imported."""
     source = """
 import sys

@@ -42,7 +42,7 @@ def test_no_character_is_wider_in_a_terminal_than_aileron_computes() -> None:
     assert [f"U+{ord(char):04X}" for char in shown if in_terminal(char) > text_width(char)] == []
 
 
-def test_every_wide_character_of_the_interpreters_unicode_version_counts_two_columns() -> None:
+def test_every_wide_character_of_the_interpreters_unicode_version_counts_as_two_columns() -> None:
     """Characters that newer versions of Unicode widened are wide with an older interpreter too."""
     assigned = (
         char for code in range(0x80, sys.maxunicode + 1) if unicodedata.category(char := chr(code)) not in ("Cn", "Co")

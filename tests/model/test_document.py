@@ -218,7 +218,7 @@ def test_an_unknown_key_is_reported_at_its_own_line(before: list[str], blank: in
     assert refusal(text).startswith(f"f.toml:{line}: unknown key 'bad' in [deep]")
 
 
-def test_rows_list_each_key_under_its_header() -> None:
+def test_rows_of_a_document_schema_list_each_key_under_the_header_of_its_table() -> None:
     """The tests compare the reference pages with these rows."""
     assert [(row.table, row.key, row.field.kind.value, row.field.required) for row in rows(SCHEMA)] == [
         ("", "name", "string", True),

@@ -315,7 +315,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("kind", "old", "new"), WRONG)
-def test_mistakes_that_a_schema_can_express_are_refused_by_both(kind: str, old: str, new: str) -> None:
+def test_mistakes_that_a_schema_can_express_are_refused_by_parser_and_schema(kind: str, old: str, new: str) -> None:
     """The mistakes are in keys, types, choices, bounds, and the grammar of names."""
     text = WHOLE_ACTION if kind == "action" else WHOLE_MANIFEST
     assert text.count(old) >= 1
@@ -352,7 +352,7 @@ def test_the_default_in_the_schema_is_the_default_of_the_parser() -> None:
 
 
 @given(st.from_regex(FQN, fullmatch=True) | st.text("gthubla:/.-_@AZ09\u0430 ", max_size=24).map("github://a{}".format))
-def test_the_grammar_of_full_names_in_the_schema_is_the_parsers(text: str) -> None:
+def test_the_schema_and_the_parser_have_the_same_grammar_of_full_names(text: str) -> None:
     """Editors use one expression; the parser checks part by part, for its messages."""
     try:
         is_name = str(Fqn.parse(text)) == text

@@ -47,6 +47,6 @@ def test_a_value_of_another_type_is_refused_without_being_quoted() -> None:
     assert (checked_int(7), checked_text("text"), checked_dict({"a": 1})) == (7, "text", {"a": 1})
 
 
-def test_an_optional_text_that_is_not_a_string_counts_as_absent() -> None:
+def test_an_optional_text_that_is_not_a_string_is_treated_as_missing() -> None:
     """An optional text of another type is treated like a missing one."""
     assert [maybe_text(value) for value in ("", "text", 7, None, ["text"])] == ["", "text", None, None, None]

@@ -48,13 +48,13 @@ def whole(pattern: re.Pattern[str], text: str) -> str:
         ("input, operation", partial(whole, INPUT_NAME)),
     ],
 )
-def test_every_example_on_the_page_parses(name: str, parse: Callable[[str], object]) -> None:
+def test_every_example_on_the_names_page_can_be_parsed(name: str, parse: Callable[[str], object]) -> None:
     """Each example is spelled back unchanged."""
     for example in re.findall("`([^`]+)`", cells(name)[2]):
         assert str(parse(example)) == example
 
 
-def test_the_grammars_on_the_page_are_the_patterns_in_the_code() -> None:
+def test_the_grammars_on_the_names_page_are_the_patterns_in_the_code() -> None:
     """The patterns on the page are the patterns in the code."""
     assert f"`{ACTION_NAME.pattern}`" == cells("action")[1]
     assert INPUT_NAME.pattern == OP_NAME.pattern == cells("input, operation")[1].strip("`")
@@ -63,7 +63,7 @@ def test_the_grammars_on_the_page_are_the_patterns_in_the_code() -> None:
 
 
 @pytest.mark.parametrize("host", ["0x7f.1:1", "127.1:1", "010.0.0.1:1", "Example.com:1", "a.:1", "*.a:1", "[::1]:1"])
-def test_the_spellings_that_the_page_excludes_are_refused(host: str) -> None:
+def test_the_spellings_that_the_names_page_excludes_are_refused(host: str) -> None:
     """Programs read these spellings differently."""
     with pytest.raises(ValueError, match=re.escape(host[:2])):
         HostPort.parse(host)

@@ -28,14 +28,14 @@ def example(page: str) -> str:
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
-def test_the_tables_of_keys_match_the_schema(path: Path) -> None:
+def test_the_tables_of_keys_on_the_reference_pages_match_the_schemas(path: Path) -> None:
     """Each stands under the heading that names its TOML table; `make pages` writes them anew."""
     page = path.read_text(encoding="utf-8")
 
     assert page == with_tables(page, PAGES[path]), f"{path.name} is not what the schema says: {COMMAND}"
 
 
-def test_a_table_of_keys_without_a_place_on_the_page_is_an_error() -> None:
+def test_a_table_of_keys_without_a_place_on_its_reference_page_is_an_error() -> None:
     """A new table of keys therefore cannot be left out of its page."""
     with pytest.raises(ValueError, match=r"no place for the tables of '\[new\]'"):
         with_tables(ACTION_PAGE, {**ACTION, "new": Field(Kind.TABLE, fields={"x": Field(Kind.STRING)})})
@@ -43,13 +43,13 @@ def test_a_table_of_keys_without_a_place_on_the_page_is_an_error() -> None:
         with_tables(ACTION_PAGE.replace("### `[approval]`", "### `[approvals]`"), ACTION)
 
 
-def test_the_examples_on_the_pages_are_valid() -> None:
+def test_the_examples_on_the_reference_pages_are_valid() -> None:
     """Users copy these examples."""
     assert parse_action(example(ACTION_PAGE), file="example.md").name == "send-email"
     assert parse_connector_manifest(example(CONNECTOR_PAGE).encode(), file="example.toml").version == "1.2.0"
 
 
-def test_the_suite_on_the_page_names_the_actions_that_the_page_lists() -> None:
+def test_the_example_on_the_suite_reference_page_names_the_actions_that_the_page_lists() -> None:
     """They are at the tag of the example's source, and no others are listed."""
     suite = parse_suite(example(SUITE_PAGE), file="suite.toml")
     (source,) = re.findall(r"^(github://\S+\.toml@v\S+)$", SUITE_PAGE, re.MULTILINE)
@@ -59,7 +59,7 @@ def test_the_suite_on_the_page_names_the_actions_that_the_page_lists() -> None:
     assert f"1 to {MAX_ENTRIES}" in SUITE_PAGE
 
 
-def test_the_preview_on_the_page_is_valid() -> None:
+def test_the_preview_example_on_the_action_reference_page_is_valid() -> None:
     """The preview is put into the whole example, beside the input and the operation that it names."""
     (preview,) = re.findall(r"```text\n(\[approval\.preview\].*?)```", ACTION_PAGE, re.DOTALL)
     text = example(ACTION_PAGE)
@@ -76,7 +76,7 @@ def test_the_preview_on_the_page_is_valid() -> None:
     assert list(action.preview.render) == ["To", "Subject", "Text"]
 
 
-def test_the_sign_in_on_the_page_is_valid() -> None:
+def test_the_sign_in_example_on_the_reference_page_is_valid() -> None:
     """The sign-in is put into the whole example in place of its key."""
     (sign_in,) = re.findall(r"```text\n(\[capabilities\.credential\].*?)```", CONNECTOR_PAGE, re.DOTALL)
     before, _, rest = example(CONNECTOR_PAGE).partition("[capabilities.credential]")
@@ -90,6 +90,6 @@ def test_the_sign_in_on_the_page_is_valid() -> None:
     assert manifest.limits.timeout_s == 60
 
 
-def test_the_page_names_every_host_function() -> None:
+def test_the_connector_reference_page_names_every_host_function() -> None:
     """The names are ours and those of the component model."""
     assert [name for name in (*HostFunction, *WASI_NAMES) if f"`{name}`" not in CONNECTOR_PAGE] == []

@@ -110,7 +110,7 @@ def test_any_response_bytes_are_parsed_as_an_object_or_raise_one_of_our_errors(d
 
 
 @given(st.dictionaries(st.sampled_from(KEYS), ANY_JSON))
-def test_any_values_in_a_token_response_are_valid_tokens_or_one_of_our_errors(changes: dict[str, Any]) -> None:
+def test_any_values_in_a_token_response_give_valid_tokens_or_raise_one_of_our_errors(changes: dict[str, Any]) -> None:
     """Any JSON takes the place of each value of a good response, for a sign-in and for a renewal."""
     answer = {**tokens_answer(), **changes}
     before = read(tokens_answer())

@@ -165,7 +165,7 @@ async def test_a_request_for_another_path_of_the_callback_listener_gets_404(targ
 
 
 @pytest.mark.abuse_case("O13")
-async def test_the_callback_listener_has_both_loopback_addresses() -> None:
+async def test_the_callback_listener_listens_at_both_loopback_addresses() -> None:
     """`localhost` may resolve to either: a program that listens at the other address would receive the code."""
     async with waiting() as listener:
         for address in _loopbacks():
@@ -435,7 +435,7 @@ async def test_another_user_who_knows_the_state_cannot_complete_the_sign_in(addr
 @pytest.mark.abuse_case("O19")
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
 @pytest.mark.parametrize("trick", ["mapped", "closed", "half closed"])
-async def test_a_connection_of_another_user_is_recognized_as_theirs_or_as_closed(trick: str) -> None:
+async def test_a_connection_of_another_user_is_attributed_to_that_user_or_reported_as_closed(trick: str) -> None:
     """They use an IPv4-mapped address, close the connection before the check, or close half of it."""
     python = shutil.which("python3", path="/usr/bin:/usr/local/bin") or sys.executable
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -454,7 +454,7 @@ async def test_a_connection_of_another_user_is_recognized_as_theirs_or_as_closed
 
 
 @pytest.mark.abuse_case("O19")
-def test_a_closed_connection_is_not_taken_for_a_connection_of_root() -> None:
+def test_a_closed_connection_is_reported_as_closed_and_not_as_owned_by_root() -> None:
     """Some kernels list a closed socket as owned by root, and then not at all."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         with socket.create_connection(listener.getsockname()[:2]) as client:

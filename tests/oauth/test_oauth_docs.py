@@ -42,7 +42,9 @@ TABLES: Final = {
 
 
 @pytest.mark.parametrize(("heading", "table"), TABLES.items(), ids=list(TABLES))
-def test_the_sign_in_page_has_every_error_with_its_sentence(heading: str, table: dict[str, ProviderProblem]) -> None:
+def test_the_sign_in_reference_page_has_every_error_with_its_sentence(
+    heading: str, table: dict[str, ProviderProblem]
+) -> None:
     """The rows are in the order of the code, word for word."""
     assert rows(heading) == [
         [f"`{code}`", problem.what.format(host="HOST"), problem.fix.format(again="AGAIN", another="STORE")]
@@ -85,7 +87,7 @@ def test_every_token_request_error_says_what_to_do(code: str) -> None:
     assert re.search(r"`aileron (binding rebind X|secret set Y)`|try again|expire on their own", sentence)
 
 
-def test_the_numbers_on_the_sign_in_page_are_those_of_the_code() -> None:
+def test_the_numbers_on_the_sign_in_reference_page_are_those_of_the_code() -> None:
     """A change of one requires a change of the other."""
     pace = jobs.JobTiming()
     for text, value in {

@@ -266,7 +266,7 @@ async def test_a_token_request_that_cannot_be_recorded_is_not_sent(world: World)
     assert await world.token() == "canary-access-token-1"
 
 
-async def test_a_token_that_cannot_be_remembered_is_not_used(world: World) -> None:
+async def test_a_token_is_not_used_if_the_vault_was_locked_while_it_was_requested(world: World) -> None:
     """The vault was locked while the token was requested, so the caller gets vault_locked."""
     world.is_locked = True
     error = await world.fails()
@@ -285,7 +285,7 @@ async def test_a_caller_that_times_out_does_not_cancel_the_token_request(world: 
     assert (await world.token(), len(world.server.asked)) == ("canary-access-token-1", 1)
 
 
-async def test_a_token_that_was_forgotten_in_memory_or_while_requested_is_not_used(world: World) -> None:
+async def test_a_token_that_was_forgotten_during_or_after_its_request_is_not_used(world: World) -> None:
     """A token may be forgotten in memory or while it is being requested; a later request gets another one."""
     await world.token()
     world.minting.forget()

@@ -334,7 +334,7 @@ async def test_a_token_is_renewed_a_minute_before_it_expires(world: World) -> No
     ]
 
 
-async def test_repeated_renewals_keep_the_sign_in(world: World) -> None:
+async def test_each_of_many_renewals_uses_the_refresh_token_of_the_renewal_before(world: World) -> None:
     """Each of ten renewals uses the refresh token of the one before."""
     for _ in range(10):
         world.clock.now += 3600
@@ -441,7 +441,7 @@ async def test_fifty_simultaneous_refusals_cause_one_renewal(world: World) -> No
     assert world.store.changes == ["note_renewal", "put_tokens"]
 
 
-async def test_requests_before_sending_and_refused_requests_share_one_renewal(world: World) -> None:
+async def test_callers_before_a_request_and_callers_after_a_refusal_share_one_renewal(world: World) -> None:
     """Half of the callers ask before they send a request, half after a refusal."""
     world.clock.now += 3600
     async with world.asked_by(*[world.ready] * 20, *[world.renew] * 20):

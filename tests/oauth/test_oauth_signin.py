@@ -150,7 +150,9 @@ async def test_state_nonce_and_pkce_challenge_are_new_for_each_sign_in(
     assert len(seen) == 9
 
 
-async def test_a_provider_without_a_client_secret_is_sent_none(server: TokenServer, endpoints: Endpoints) -> None:
+async def test_a_sign_in_without_a_client_secret_sends_no_client_secret(
+    server: TokenServer, endpoints: Endpoints
+) -> None:
     """PKCE protects the sign-in instead."""
     ended = await signed_in(endpoints, server.provider(client_secret=None))
 

@@ -51,7 +51,7 @@ def key_file(**changes: str) -> bytes:
     return json.dumps({**whole, **changes}, indent=2).encode()
 
 
-def test_basic_credentials_are_form_encoded_first() -> None:
+def test_the_parts_of_basic_credentials_are_form_encoded_before_base64() -> None:
     """RFC 6749, section 2.3.1: client ID and secret are encoded before base64, and are not in the form."""
     request = token_request(credential(), NOW)
     assert request.authorization is not None

@@ -100,7 +100,7 @@ def test_an_archive_with_another_name_or_version_than_requested_is_refused(sourc
 
 
 @pytest.mark.abuse_case("B1")
-def test_a_flipped_byte_is_refused_before_it_is_parsed(source: Path) -> None:
+def test_an_archive_with_a_changed_byte_is_refused_before_its_manifest_is_parsed(source: Path) -> None:
     """The byte is in the program, the manifest or the signature; a manifest that would not parse fails the same way."""
     members = unpack(signed({"connector": (built := build(source)).connector, "manifest.toml": built.manifest}))
     for name, data in members.items():

@@ -63,7 +63,7 @@ def logging_in(logins: tuple[str, ...], commands: tuple[str, ...] = ()) -> Conne
         ({}, []),
     ],
 )  # fmt: skip
-def test_each_changed_sign_in_address_is_listed_and_a_removed_limit_widens(
+def test_each_changed_sign_in_address_is_listed_and_removing_a_limit_widens_the_reach(
     changes: dict[str, Any], found: list[tuple[str, str | None, str | None, bool]]
 ) -> None:
     """The tokens' resource and issuer are limits, as is `issuer_in_answer`: a version without them is allowed more."""
@@ -99,7 +99,7 @@ def test_removing_all_scopes_widens_the_reach() -> None:
         (("imap://a.b:993", "smtp://c.d:587"), ("imap://a.b:993",), [("logs in at", SMTP, None, False)]),
     ],
 )  # fmt: skip
-def test_each_changed_login_is_listed_and_a_new_one_widens(
+def test_each_changed_login_is_listed_and_a_new_login_widens_the_reach(
     before: tuple[str, ...], after: tuple[str, ...], found: list[tuple[str, str | None, str | None, bool]]
 ) -> None:
     """The change names the place, the protocol and the encryption."""

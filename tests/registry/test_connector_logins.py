@@ -110,7 +110,7 @@ def test_the_logins_of_a_mail_account_are_read() -> None:
     assert need.commands == ()
 
 
-def test_an_ssh_login_names_its_commands() -> None:
+def test_the_commands_of_an_ssh_login_are_read_as_written() -> None:
     """The commands are kept as written."""
     need = parse(GIT).credential
 
@@ -326,7 +326,7 @@ def test_a_login_with_a_changed_protocol_or_encryption_widens_the_reach(what: st
     assert agreed.widened_to(Reach.of(parse(swapped))) == ()
 
 
-def test_an_added_login_or_command_widens_and_a_removed_one_does_not() -> None:
+def test_an_added_login_or_command_widens_the_reach_and_a_removed_one_does_not() -> None:
     """The description of the change names the login or the command."""
     git, less = Reach.of(parse(GIT)), Reach.of(parse(GIT.replace(', "subsystem sftp"', "")))
     mail = Reach.of(parse(MAIL))
@@ -349,7 +349,7 @@ def test_a_header_whose_value_begins_with_login_is_not_a_login() -> None:
 
 
 @given(st.text(max_size=80) | st.from_regex(r"(oauth2 )?login [a-z+]{1,6}://[a-z.]{1,6}:[0-9]{1,3}( \[.{0,9})?"))
-def test_any_stored_wire_form_is_described_without_failing(wire: str) -> None:
+def test_any_form_on_the_wire_that_a_binding_stores_can_be_described_to_a_person(wire: str) -> None:
     """The wire form comes from the vault's file, which can contain any text."""
     assert Reach(wire=wire).widened_to(Reach(wire=wire)) == ()
     assert isinstance(Reach(wire="basic").widened_to(Reach(wire=wire)), tuple)

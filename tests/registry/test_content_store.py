@@ -170,7 +170,7 @@ def test_an_opened_program_cannot_be_changed(store: ContentStore, pin: Connector
 
 
 @pytest.mark.parametrize("name", ["connector", "manifest.toml", "meta.json"])
-def test_one_changed_byte_is_refused_with_both_hashes(
+def test_a_stored_file_with_one_changed_byte_is_refused_with_the_expected_hash(
     store: ContentStore, pin: ConnectorPin, entry: Path, name: str
 ) -> None:
     """The change is found even after the manifest was read and cached, and no part of the file is used."""
@@ -211,7 +211,7 @@ def test_a_change_that_keeps_size_and_modification_time_is_found(
     assert refusal(lambda: store.manifest(pin)).failure_class is FailureClass.HASH_MISMATCH
 
 
-def test_the_same_bytes_split_elsewhere_between_program_and_manifest_are_refused(
+def test_program_and_manifest_split_at_another_byte_of_the_same_bytes_are_not_stored(
     store: ContentStore, built: Built
 ) -> None:
     """The hash covers both joined; the program's format says where it ends, so at most one split is valid."""
@@ -228,7 +228,9 @@ def test_the_same_bytes_split_elsewhere_between_program_and_manifest_are_refused
     assert store.put(program, manifest) == pin
 
 
-def test_stored_files_split_at_another_byte_are_refused(store: ContentStore, built: Built, tmp_path: Path) -> None:
+def test_stored_files_are_refused_after_bytes_were_moved_from_the_manifest_to_the_program(
+    store: ContentStore, built: Built, tmp_path: Path
+) -> None:
     """Pin and joined bytes match, but the manifest does not. Recording the new lengths does not help an attacker."""
     program, manifest = Path("/bin/echo").read_bytes(), b"# the first line could belong to either\n" + built.manifest
     pin = store.put(program, manifest)
@@ -256,7 +258,7 @@ def test_a_pin_with_another_name_or_version_is_a_mismatch(store: ContentStore, p
             assert "the bytes of github://acme/mail@1.2.0" in failure.message
 
 
-def test_a_missing_connector_is_not_found_and_other_bytes_are_a_mismatch(
+def test_an_absent_connector_is_not_found_and_a_pin_with_another_hash_is_a_mismatch(
     store: ContentStore, pin: ConnectorPin
 ) -> None:
     """The first failure says how to install it; the second names both hashes."""
@@ -349,7 +351,9 @@ def test_entries_are_listed_and_found_by_name_and_version(
     assert store.find(MAIL, "1.2.0") == (other,)
 
 
-def test_a_removed_connector_is_gone(store: ContentStore, pin: ConnectorPin, entry: Path) -> None:
+def test_a_removed_connector_cannot_be_opened_or_removed_again(
+    store: ContentStore, pin: ConnectorPin, entry: Path
+) -> None:
     """Removing it a second time fails with `not_found`."""
     store.remove(pin)
 

@@ -313,7 +313,9 @@ async def test_a_page_with_more_entries_than_requested_is_refused(
 
 @pytest.mark.abuse_case("B5")
 @pytest.mark.parametrize("scheme", FORGES)
-async def test_a_redirect_elsewhere_is_refused(server: ForgeServer, start: Started, scheme: str) -> None:
+async def test_a_redirect_to_another_host_repository_or_scheme_is_refused(
+    server: ForgeServer, start: Started, scheme: str
+) -> None:
     """The targets are another host, plain http, another repository and lookalike addresses. No other host gets a connection."""
     forge, base = start(scheme), server.url(scheme)
     places = (

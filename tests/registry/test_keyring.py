@@ -107,7 +107,7 @@ def test_a_signature_is_expected_only_if_a_key_is_trusted_for_the_publisher() ->
     assert check_signature(MAIL, BYTES, None, _keyring([(OWNER, KEY.public)])).expected is True
 
 
-def test_a_new_key_is_accepted_beside_the_old_one_until_that_is_revoked() -> None:
+def test_an_old_and_a_new_key_are_both_trusted_until_the_old_key_is_revoked() -> None:
     """Signatures by the old key are refused once it is revoked, earlier ones too."""
     both = _keyring([(OWNER, KEY.public), (OWNER, OTHER.public), (OWNER, KEY.public)])
     after = both.without(OWNER, KEY.public.fingerprint)
@@ -155,7 +155,7 @@ def test_a_keyring_is_read_back_as_written(tmp_path_factory: pytest.TempPathFact
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_missing_file_is_an_empty_keyring_and_version_1_is_read(tmp_path: Path) -> None:
+def test_a_missing_keyring_file_is_an_empty_keyring_and_a_file_of_version_1_can_be_read(tmp_path: Path) -> None:
     """Version 1 had repositories only."""
     path = tmp_path / "keyring.json"
     assert KeyringFile(path).read() == Keyring()

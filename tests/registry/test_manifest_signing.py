@@ -166,7 +166,7 @@ def test_a_key_in_the_first_websocket_message_needs_the_websocket_host_function(
         ('body = "form:token"\nheader = "X-Key"', "body and header together: a key is sent in one place only"),
     ],
 )
-def test_an_invalid_place_of_a_key_is_refused(manifest_text: Text, line: str, problem: str) -> None:
+def test_an_invalid_place_for_a_key_in_the_request_is_refused(manifest_text: Text, line: str, problem: str) -> None:
     """The refusal states the rule."""
     assert problem in refusal(placed(manifest_text, line))
 

@@ -106,7 +106,9 @@ def test_a_login_that_cannot_be_read_from_the_code_fails_the_build(tmp_path: Pat
     "text",
     ["client.login(user='me', login=True)", "connect(login='me')", "run(op, **options)", "login = 'read_only'"],
 )
-def test_a_packed_librarys_own_login_calls_declare_no_operation(tmp_path: Path, text: str) -> None:
+def test_login_calls_in_the_code_of_a_packed_library_declare_no_login_of_an_operation(
+    tmp_path: Path, text: str
+) -> None:
     """Code packed with a connector may call anything `login`, and an argument `op`."""
     assert built(tmp_path, QUERY, library=f"def go(client, connect, run, op, options):\n    {text}\n") == {
         "query": "read_only"

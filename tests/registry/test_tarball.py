@@ -225,7 +225,7 @@ def test_an_archive_with_an_extreme_compression_ratio_is_refused() -> None:
 
 
 @pytest.mark.abuse_case("B4")
-def test_an_action_archive_is_not_accepted_as_a_connector_archive_or_the_reverse() -> None:
+def test_action_archives_and_connector_archives_are_not_accepted_in_place_of_each_other() -> None:
     """An action archive has one file, signed or not, and neither kind is accepted as the other."""
     action, signed = pack({"action.md": b"+++"}), pack({"action.md": b"+++", "signature.sig": b"s"})
 

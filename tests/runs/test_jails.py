@@ -134,7 +134,9 @@ async def test_programs_with_the_same_libraries_share_a_template(program: int) -
         assert len(_templates() - before) == 2
 
 
-async def test_a_template_that_cannot_be_replaced_is_replaced_by_the_next_run(python_program: int) -> None:
+async def test_the_next_run_gets_a_new_template_if_a_dead_template_could_not_be_replaced_at_once(
+    python_program: int,
+) -> None:
     """The template dies while no descriptor is free: one run fails because there is no jail, and the next one has
     another template.
     """
@@ -361,7 +363,7 @@ async def test_a_template_with_a_running_program_is_not_ended_as_unused(python_p
         assert _templates() == before
 
 
-async def test_runs_that_start_while_a_template_ends_get_another(python_program: int) -> None:
+async def test_runs_that_start_while_their_template_ends_get_another_template(python_program: int) -> None:
     """The template is told to end between all steps of three runs at once, and while they wait for another."""
     clock = _Clock()
     async with _served(clock=clock) as jails:

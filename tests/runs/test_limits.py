@@ -100,7 +100,7 @@ def _limit(answer: Answer) -> object:
         pytest.param("family-memory", 256, 32, "memory", marks=needs_groups),
     ],
 )
-def test_a_connector_over_a_limit_fails_with_the_limits_name(
+def test_a_connector_that_exceeds_a_limit_fails_with_the_name_of_the_limit(
     home: DaemonHome, action: str, over: int, below: int, limit: str
 ) -> None:
     """The SDK does not catch the error, or the supervisor ends the connector; the same operation below the limit has a result."""
@@ -109,7 +109,9 @@ def test_a_connector_over_a_limit_fails_with_the_limits_name(
 
 
 @pytest.mark.parametrize("amount", [0, 1])
-def test_an_error_that_only_resembles_that_of_a_limit_is_not_reported_as_a_limit(home: DaemonHome, amount: int) -> None:
+def test_an_error_that_only_resembles_an_exceeded_limit_is_reported_as_a_runtime_error(
+    home: DaemonHome, amount: int
+) -> None:
     """The cases are an EAGAIN of a pipe, and a bug while a limit's error was handled."""
     assert _limit(home.run("not-a-limit", {"amount": amount})) == "connector_runtime_error"
 
@@ -117,7 +119,7 @@ def test_an_error_that_only_resembles_that_of_a_limit_is_not_reported_as_a_limit
 # The result, without the SDK
 
 
-def test_a_result_that_is_too_large_fails_with_the_limits_name(hostile: HostileHome) -> None:
+def test_a_result_that_is_too_large_fails_with_the_name_of_the_limit(hostile: HostileHome) -> None:
     """The cases are a body one byte too long, a claim of 4 GiB, and a million values; the largest allowed result passes."""
     claims = 'send(framed({"type": "result", "output": None}, body_bytes=%d)); stay()'
     many = r'send(framed({"type": "result", "output": None}, b"\xdd\x00\x0f\x00\x00" + b"\x80" * 0xF0000)); stay()'

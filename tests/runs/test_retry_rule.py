@@ -36,7 +36,9 @@ def test_a_failure_that_will_not_pass_soon_is_reported_at_once(reason: object, i
 
 
 @pytest.mark.parametrize(("reason", "may_pass"), [("certificate", False), ("refused", True), (["certificate"], True)])
-def test_a_network_error_from_a_connector_is_retriable_by_its_reason(reason: object, may_pass: bool) -> None:
+def test_the_reason_of_a_connector_s_network_error_decides_whether_the_error_is_retriable(
+    reason: object, may_pass: bool
+) -> None:
     """A connector's frame has no field `retriable`, so the reason decides."""
     assert claimed("network_error", "it did not work", {"reason": reason}).failure.retriable is may_pass
 

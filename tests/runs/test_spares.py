@@ -157,7 +157,9 @@ async def test_a_spare_waits_and_is_used_once(tmp_path: Path) -> None:
         assert not room.noted
 
 
-async def test_a_used_spare_is_replaced_by_two_and_never_more(tmp_path: Path) -> None:
+async def test_after_a_spare_is_used_its_connector_gets_two_spares_and_all_together_at_most_eight(
+    tmp_path: Path,
+) -> None:
     """The limits are two for a connector and eight in all."""
     async with _room(tmp_path) as room:
         pins = [room.installed(version=f"1.0.{number}") for number in range(6)]
@@ -336,7 +338,7 @@ async def test_the_destination_to_which_an_unused_spare_connects_is_recorded_eve
         assert room.noted == [(pin, "network", "93.184.216.34:443")]
 
 
-async def test_the_pause_in_making_spares_doubles_after_another_early_act_and_then_ends(tmp_path: Path) -> None:
+async def test_after_a_second_early_act_a_connector_gets_no_spare_for_twice_as_long(tmp_path: Path) -> None:
     """A connector that acts early a second time gets no spare for twice as long."""
     async with _room(tmp_path, Bounds(quiet_s=0.5, look_s=0.1)) as room:
         pin, began = room.installed("import os\nos._exit(0)"), anyio.current_time()

@@ -45,7 +45,7 @@ def next_event(cell: Cell) -> Event:
     return event
 
 
-def test_each_kind_of_end_is_reported(folder: Path) -> None:
+def test_each_way_in_which_a_command_in_a_cell_can_end_is_reported(folder: Path) -> None:
     """The kinds are an exit status, a signal, and a program that does not exist or cannot be executed."""
     policy = policy_of(folder)
 

@@ -85,7 +85,7 @@ def test_files_can_move_between_directories_of_a_project(folder: Path) -> None:
     assert tried(policy_of(folder), ["rename", f"{folder}/a/file", f"{folder}/b/file"]) == ["ok"]
 
 
-def test_a_single_file_can_be_bound(folder: Path) -> None:
+def test_a_single_file_can_be_mounted_read_only_or_writable(folder: Path) -> None:
     """A file is bound to be read, and another one to be written."""
     for name in ("read", "written"):
         (folder.parent / name).write_text(name, encoding="utf-8")
@@ -251,7 +251,7 @@ def test_a_unix_socket_of_the_host_in_a_project_is_hidden_from_the_cell(folder: 
     assert answers == ["EACCES", "EACCES"]
 
 
-def test_a_policys_links_are_created_and_a_bound_device_cannot_be_read(folder: Path) -> None:
+def test_links_of_a_policy_are_created_and_a_bind_mounted_device_cannot_be_read(folder: Path) -> None:
     """The option nodev applies to bind mounts too."""
     policy = policy_of(folder, Bind("/dev/zero", "/zero"), links=(("/opt/link", "/etc/hostname"),))
 
@@ -291,7 +291,7 @@ print(run(policy, ["sh", "-c", "cp tool mine; ./mine; echo $?"]).out)
 
 
 @pytest.mark.parametrize(("options", "said"), [("exec", ["ran", "0"]), ("noexec", ["126"])])
-def test_an_overlay_can_execute_files_only_if_its_projects_mount_can(
+def test_files_in_an_overlay_can_be_executed_only_if_the_mount_of_the_project_allows_it(
     folder: Path, options: str, said: list[str]
 ) -> None:
     """The option noexec of the mount also applies to files that the agent writes to the overlay."""

@@ -127,7 +127,7 @@ def test_a_child_forked_ahead_takes_the_policy_of_its_request(alone: Template) -
     assert opened[1] == opened[3] > 48
 
 
-def test_a_template_runs_its_maximum_of_children_at_once(alone: Template) -> None:
+def test_a_template_runs_its_maximum_number_of_children_at_once(alone: Template) -> None:
     """Two were forked ahead and the others on request; each returns its own status, and then there is room again."""
     wait_forked_ahead(alone)
     with contextlib.ExitStack() as stack:

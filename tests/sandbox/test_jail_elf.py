@@ -326,7 +326,7 @@ def test_only_the_subprocess_profile_allows_a_fork(told: Callable[..., Told]) ->
 
 
 @needs_groups
-def test_a_program_can_start_itself_again(told: Callable[..., Told]) -> None:
+def test_a_compiled_program_can_execute_itself_again(told: Callable[..., Told]) -> None:
     """The jail shows the program to itself as /app/connector."""
     assert told("exec-itself")[0][0] == "again 1"
     assert told("exec-itself", FORKING)[0][0] == "again 1"

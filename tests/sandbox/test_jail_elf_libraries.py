@@ -140,7 +140,7 @@ def test_a_program_for_another_loader_than_this_machines_is_refused() -> None:
     assert "asks for the loader '/tmp/ld.so'" in _refusal(made).what
 
 
-def test_a_program_for_another_machine_is_refused_by_name() -> None:
+def test_a_program_for_another_machine_is_refused_with_the_reason() -> None:
     """The programs are for the other supported architecture, for 32 bits, and for none."""
     other = {"x86_64": (183, "aarch64"), "aarch64": (62, "x86_64")}[platform.machine()]
     program = bytearray(compiled("probe", "static"))

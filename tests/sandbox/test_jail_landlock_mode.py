@@ -201,7 +201,7 @@ def test_without_namespaces_a_program_that_needs_subprocesses_is_refused(templat
 
 @pytest.mark.abuse_case("J13")
 @pytest.mark.parametrize("link", LINKS)
-def test_a_compiled_program_is_refused(link: Link) -> None:
+def test_without_namespaces_a_compiled_program_is_refused(link: Link) -> None:
     """The exec would make the program dumpable, so that every process of the user could attach to it, and would undo that it
     ends with the template. With namespaces the same program runs.
     """

@@ -209,7 +209,7 @@ def test_memory_made_read_only_is_still_counted(jailed: Jailed, template: Templa
     assert jailed("hold_read_only", 16).report == {"loot": 16}
 
 
-def test_exceeding_the_processor_time_ends_the_program_by_that_limit(template: Template) -> None:
+def test_a_program_that_exceeds_its_processor_time_ends_with_that_limit_as_the_reason(template: Template) -> None:
     """An endless loop has one second. A kill after its end does not change the reported reason."""
     with trying(template, "spin", policy=Policy(cpu_s=1)) as child:
         while not child.is_born:
@@ -299,7 +299,7 @@ def test_a_child_counts_as_ended_before_the_kernel_has_freed_its_memory(template
     assert was_early
 
 
-def test_a_child_whose_first_thread_has_ended_does_not_count_as_ended(template: Template) -> None:
+def test_a_child_whose_first_thread_has_ended_but_another_runs_is_not_reported_as_ended(template: Template) -> None:
     """The process looks like one that has ended, but another of its threads still runs."""
     with trying(template, "leave_a_thread") as child:
         assert json.loads(_heard(child)) == {"loot": "said"}
@@ -312,7 +312,7 @@ def test_a_child_whose_first_thread_has_ended_does_not_count_as_ended(template: 
         assert child.has_left
 
 
-def test_a_failed_confinement_runs_no_program(template: Template, tmp_path: Path) -> None:
+def test_no_program_runs_if_its_confinement_fails(template: Template, tmp_path: Path) -> None:
     """The program cannot be copied: RefusedToStart names the step and the errno, and no line of it ran."""
     path = tmp_path / "program"
     path.write_bytes(program("facts"))
@@ -338,7 +338,7 @@ def test_a_program_that_closes_its_frame_descriptors_can_be_killed(template: Tem
         assert isinstance(child.wait(DEADLINE_S), Signalled)
 
 
-def test_a_template_refuses_more_than_its_maximum_of_children(template: Template) -> None:
+def test_a_template_refuses_more_than_its_maximum_number_of_children(template: Template) -> None:
     """The child after MAX_CHILDREN gets EAGAIN, and there is room again once one has ended."""
     with contextlib.ExitStack() as stack:
         children = [stack.enter_context(trying(template, "sleep", 60)) for _ in range(MAX_CHILDREN)]

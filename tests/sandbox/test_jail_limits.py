@@ -243,7 +243,9 @@ def test_a_full_scratch_space_takes_no_memory_from_the_program(hog: Callable[...
     assert isinstance(both.ending, Exited)
 
 
-def test_the_reason_of_a_childs_end_is_not_that_of_an_earlier_child_in_its_control_group(python: Template) -> None:
+def test_a_child_s_end_is_not_reported_with_the_reason_of_an_earlier_child_in_its_control_group(
+    python: Template,
+) -> None:
     """Control groups are reused: after an out-of-memory end, a killed child is `Signalled`, one that exits `Exited`."""
     if python.memory_by != "rlimit":
         assert _run(python, program("hold_read_only", 192), Policy()).over == "memory"

@@ -179,7 +179,7 @@ async def test_the_output_of_a_secret_store_program_is_bounded(directory: Path) 
             await answer_of(directory, lines)
 
 
-async def test_much_standard_error_does_not_block_the_program(directory: Path) -> None:
+async def test_a_large_amount_of_standard_error_output_does_not_block_the_program(directory: Path) -> None:
     """Standard error is read to its end, and only its beginning is kept."""
     assert await answer_of(directory, "head -c 1000000 /dev/zero >&2", f"printf {VALUE.decode()}") == VALUE
 

@@ -145,7 +145,7 @@ async def test_the_last_hours_events_are_loaded_only_when_the_screen_is_first_op
         await shown.until("meanwhile@example.com")
 
 
-async def test_a_small_activity_screen_shows_no_chart_bars_but_numbers_and_stories_of_runs(world: World) -> None:
+async def test_a_small_activity_screen_shows_numbers_and_stories_of_runs_but_no_chart_bars(world: World) -> None:
     """The chart has no room for bars at 60 by 20; a larger screen brings them back."""
     fill(world)
     async with world.console() as shown:

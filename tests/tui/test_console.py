@@ -1007,7 +1007,7 @@ async def test_the_message_of_a_console_crash_claims_no_decision_and_no_prompt_f
     assert world.asked_for == []
 
 
-async def test_the_decision_to_sign_is_printed_above_the_passphrase_prompt(world: World) -> None:
+async def test_the_decision_that_is_to_be_signed_is_printed_above_the_passphrase_prompt(world: World) -> None:
     """The prompt replaces the console's screen, so each request's name and deciding facts are printed there."""
     world.sign()
     world.ask(named("read-mail", reversible=True), named("pay-all"), named("other", reversible=True))

@@ -196,7 +196,7 @@ def test_a_passphrase_typed_for_a_decision_opens_no_previews(home: Home) -> None
     assert not home.key_session.may_read
 
 
-def test_after_a_program_that_can_type_closed_the_key_previews_need_a_passphrase(home: Home) -> None:
+def test_previews_need_a_passphrase_after_a_program_that_can_type_closed_the_approver_s_key(home: Home) -> None:
     """A program that can type closes the key; loading previews then needs a passphrase for that purpose."""
     home.opened()
     home.who = TMUX
@@ -206,7 +206,7 @@ def test_after_a_program_that_can_type_closed_the_key_previews_need_a_passphrase
     assert home.asked == ["Approver passphrase, to decide", "Approver passphrase, to load previews for 15 minutes"]
 
 
-def test_a_program_that_can_type_during_a_preview_prompt_leaves_no_key_open(home: Home) -> None:
+def test_no_key_stays_open_if_another_program_can_type_during_a_prompt_for_a_preview(home: Home) -> None:
     """The prompt was for that one preview only."""
     home.comes = TMUX
     assert isinstance(by := read(home, "act-1"), ApproverKey)
@@ -288,7 +288,7 @@ def test_closing_the_approvers_key_ends_its_timer_thread(home: Home) -> None:
     wait_until(lambda: "approver's key" not in [thread.name for thread in threading.enumerate()], "its thread ends")
 
 
-def test_after_an_interrupted_prompt_prompts_for_any_other_purpose_are_briefly_refused(home: Home) -> None:
+def test_prompts_for_any_other_purpose_are_briefly_refused_after_an_interrupted_prompt(home: Home) -> None:
     """The person may still be typing. A prompt for the same question is allowed at once."""
     home.breaks = KeyboardInterrupt()
     with pytest.raises(KeyboardInterrupt):

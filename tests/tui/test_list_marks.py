@@ -101,7 +101,7 @@ async def test_list_rows_of_several_lines_work_like_single_line_rows(world: Worl
         assert shown.app.queue.chosen() == ids[-1]
 
 
-def test_approval_list_shows_the_mark_of_every_request(world: World) -> None:
+def test_the_command_approval_list_shows_the_mark_of_every_request(world: World) -> None:
     """The command is `approval list`, at a terminal and in a pipe."""
     world.ask(*twenty_two())
     aileron = Command(world.home)

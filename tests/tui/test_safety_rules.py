@@ -94,7 +94,7 @@ async def test_a_question_from_before_enrollment_is_read_again_before_it_is_sign
         assert world.asked_for == []
 
 
-async def test_a_daemon_that_denies_an_enrolled_approver_is_not_believed(world: World) -> None:
+async def test_a_daemon_that_denies_that_an_approver_is_enrolled_is_not_believed(world: World) -> None:
     """The console counts the daemon as lost at once; decisions work again when it tells the truth."""
     world.sign()
     world.ask(reversible())

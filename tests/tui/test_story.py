@@ -159,7 +159,7 @@ def test_the_story_of_a_run_describes_each_final_status_in_words(events: list[di
     assert [steps.startswith(told) for _, steps in ledger.steps()] == [True], ledger.steps()
 
 
-def test_the_activity_screen_has_a_story_of_each_consent_but_not_of_a_previews_run() -> None:
+def test_consents_have_a_story_on_the_activity_screen_but_the_runs_of_previews_do_not() -> None:
     """A consent has no run; the run that reads a preview has an id of its own, and no agent asked for it."""
     ledger = Ledger()
     ledger.add(requested(), asked(), sent("run-of-the-reading"))

@@ -132,7 +132,9 @@ async def test_previews_of_several_requests_are_loaded_and_signed(world: World) 
     assert not {body["digest"] for body in world.sent()} & {request["digest"] for request in asked}
 
 
-async def test_several_requests_refused_without_their_previews_need_no_passphrase(world: World) -> None:
+async def test_an_approval_of_several_requests_that_is_refused_before_previews_asks_for_no_passphrase(
+    world: World,
+) -> None:
     """Each preview would need the passphrase, as in tmux. The control is the test above, which loads previews."""
     first, _ = ask_about_two(world, "ann@example.com", "bob@example.com")
     first["conversation"] = [{"question": "why?", "answer": "The user agreed."}]

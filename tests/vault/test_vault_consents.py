@@ -218,7 +218,7 @@ def test_concurrent_changes_of_consents_are_all_applied(agreed: Vault) -> None:
     assert {consent.name for consent in consents.agreed} == {*names, "send", "basic/mail/home"}
 
 
-def test_passkeys_are_kept_and_removed_without_a_trace(agreed: Vault, path: Path) -> None:
+def test_passkeys_are_stored_and_a_removed_passkey_leaves_no_trace_in_the_file(agreed: Vault, path: Path) -> None:
     """They are sealed with the other consents; a removed passkey leaves no trace in the file."""
     without = page_reader.load(path)["consents"]
     assert "passkeys" not in without
@@ -358,7 +358,7 @@ def test_the_largest_allowed_consents_are_kept(vault: Vault, path: Path) -> None
     fresh.lock()
 
 
-def test_consents_in_other_than_canonical_json_are_refused(agreed: Vault, path: Path) -> None:
+def test_consents_that_are_not_in_canonical_json_are_refused(agreed: Vault, path: Path) -> None:
     """A file must not have a byte that could be changed unnoticed."""
     text = path.read_text(encoding="utf-8")
     decode(text.encode())
@@ -442,7 +442,7 @@ def test_an_older_vault_file_without_the_approver_is_refused(agreed: Vault, path
     write(path, newer)
 
 
-def test_a_locked_vault_reports_a_damaged_file_and_not_whether_it_has_an_approver(agreed: Vault, path: Path) -> None:
+def test_a_locked_vault_with_a_damaged_file_does_not_say_whether_it_has_an_approver(agreed: Vault, path: Path) -> None:
     """A locked vault reports the damage instead of a yes or no. If the file is missing, there is no approver."""
     agreed.lock()
     data = path.read_bytes()

@@ -222,7 +222,7 @@ def test_a_copy_replaces_an_existing_file_only_on_request(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("access", [read_copy, lambda file: write_copy(file, b"x", replace=True, vault=file)])
-def test_an_unusable_path_of_a_copy_is_reported(tmp_path: Path, access: Callable[[Path], object]) -> None:
+def test_an_unusable_path_for_a_copy_is_reported(tmp_path: Path, access: Callable[[Path], object]) -> None:
     """The directory is missing, the name is invalid, or the path is relative: to which directory would be unclear."""
     with refused(FailureClass.NOT_FOUND):
         access(tmp_path / "none" / "copy")

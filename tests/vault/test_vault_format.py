@@ -149,7 +149,7 @@ def respelled(made: bytes) -> dict[str, bytes]:
     }
 
 
-def test_a_vault_in_other_than_canonical_json_is_refused(made: bytes) -> None:
+def test_a_vault_file_that_is_not_in_canonical_json_is_refused(made: bytes) -> None:
     """A byte without meaning could be changed unnoticed."""
     decode(made)
     for how, data in respelled(made).items():
@@ -275,7 +275,7 @@ def test_the_decoder_refuses_a_vault_file_of_too_many_bytes() -> None:
         decode(b" " * ((16 << 20) + 1))
 
 
-def test_a_later_format_asks_for_a_newer_aileron(path: Path) -> None:
+def test_a_vault_file_of_a_later_format_is_refused_with_the_advice_to_upgrade(path: Path) -> None:
     """A later format is no damage: the advice is to upgrade, whatever else the file holds."""
     page_reader.store(path, {"format": 2, "anything": []})
     with refused(FailureClass.INVALID_REQUEST) as refusal:

@@ -151,7 +151,7 @@ def test_renewed_tokens_are_written_at_once_and_survive_a_restart(vault: Vault, 
 
 
 @pytest.mark.usefixtures("signed_in")
-def test_a_refused_renewal_is_recorded_and_ends_the_renewal(vault: Vault) -> None:
+def test_a_refused_renewal_is_recorded_as_failed_and_no_longer_as_in_progress(vault: Vault) -> None:
     """The provider's error code can be shown; the tokens stay, so that a person can inspect them."""
     vault.note_renewal(SIGNED_IN.name, 1_750_003_000_000)
     vault.note_refused(SIGNED_IN.name, "invalid_grant")

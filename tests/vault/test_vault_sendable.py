@@ -120,7 +120,7 @@ def test_an_access_token_counts_as_sent_to_its_hosts_and_both_tokens_to_the_prov
         "a client at https://other.example/ for all at https://login.example for https://mail.example",
     ],
 )
-def test_the_provider_s_host_is_that_of_the_token_endpoint_in_any_application_description(
+def test_the_provider_s_host_is_that_of_the_token_endpoint_however_the_application_is_described(
     opened: Vault, client: str
 ) -> None:
     """The provider is the address of the token endpoint, not that of a registration, a resource, or one that looks like an ID."""
@@ -330,7 +330,7 @@ def test_possibly_sent_secrets_are_returned_as_the_same_object_until_a_change_or
     assert kept() is None
 
 
-def test_a_value_that_overwrote_tokens_by_hand_does_not_count_as_possibly_sent(opened: Vault) -> None:
+def test_a_value_set_by_hand_in_place_of_tokens_does_not_count_as_possibly_sent(opened: Vault) -> None:
     """The new value is lent to nobody; responses are still searched for the former tokens."""
     opened.bind_sign_in(SIGNED_IN, tokens().sealed())
     opened.set_secret(SIGNED_IN.secret, Secret(b"not a set of tokens"))

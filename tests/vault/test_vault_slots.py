@@ -136,7 +136,7 @@ def test_a_vault_can_be_created_with_passphrase_recovery_codes_and_keyring_key(a
     assert not any(code.reveal() in file.read_bytes() for code in codes)
 
 
-def test_a_rotation_ends_old_passphrase_codes_and_keyring_key_and_keeps_all_contents(
+def test_a_rotation_invalidates_the_old_passphrase_the_codes_and_the_keyring_key_and_keeps_contents(
     vault: Vault, path: Path, codes: tuple[Secret, ...]
 ) -> None:
     """Key and ciphertexts change; values, names and bindings stay. The vault is open and one generation later."""

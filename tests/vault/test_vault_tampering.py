@@ -119,7 +119,7 @@ def test_a_change_while_the_vault_was_locked_is_detected_on_unlock(path: Path, w
 
 
 @pytest.mark.parametrize("what", SLOT_CHANGES)
-def test_a_changed_key_slot_opens_with_no_passphrase(path: Path, what: str) -> None:
+def test_a_changed_key_slot_cannot_be_opened_by_the_right_passphrase(path: Path, what: str) -> None:
     """The derivation's parameters are bound to the key. The message says that the passphrase may be right."""
     vault = page_reader.load(path)
     SLOT_CHANGES[what](vault)
@@ -152,7 +152,7 @@ def test_swapped_secrets_are_detected_even_under_a_forged_seal(path: Path, key: 
     forged.lock()
 
 
-def test_the_former_value_of_a_secret_put_back_is_detected_even_under_a_forged_seal(
+def test_putting_back_the_former_value_of_a_secret_is_detected_even_under_a_forged_seal(
     vault: Vault, path: Path, key: bytes
 ) -> None:
     """The former value of a secret, put back into the newer file, does not open."""
@@ -226,7 +226,9 @@ def test_a_change_of_the_vault_by_another_process_with_the_passphrase_is_kept(va
     assert [info.name for info in vault.secrets()] == ["mail", "new", "tickets"]
 
 
-def test_another_vault_in_place_of_the_open_vault_is_refused_until_it_is_unlocked(vault: Vault, path: Path) -> None:
+def test_another_vault_in_place_of_the_open_vault_is_refused_until_its_own_passphrase_unlocks_it(
+    vault: Vault, path: Path
+) -> None:
     """The other vault does not verify under our key. Unlocked by its own passphrase it is simply another vault."""
     path.unlink()
     with refused(FailureClass.HASH_MISMATCH) as refusal:

@@ -164,7 +164,7 @@ async def test_a_page_session_does_not_store_its_cookie(sessions: Sessions) -> N
     assert cookie not in repr(vars(session))
 
 
-async def test_a_page_sessions_previews_are_bounded_in_number_and_size(sessions: Sessions) -> None:
+async def test_the_previews_of_a_page_session_are_bounded_in_number_and_size(sessions: Sessions) -> None:
     """The oldest are dropped; the newest stays, however large it is."""
     session, _ = await sessions.open(Key(), "ed25519:one", Process(1))
     for number in range(MAX_PREVIEWS + 1):
@@ -177,7 +177,9 @@ async def test_a_page_sessions_previews_are_bounded_in_number_and_size(sessions:
     assert session.preview_of("large", "d") is None
 
 
-async def test_a_forms_token_depends_on_each_field_and_on_the_fields_boundaries(sessions: Sessions) -> None:
+async def test_the_token_of_a_form_depends_on_each_field_and_on_the_boundaries_between_fields(
+    sessions: Sessions,
+) -> None:
     """The fields `ab`, `c` differ from `a`, `bc`; and a token of one session is invalid in another."""
     first, second = [(await sessions.open(Key(), "ed25519:one", Process(1)))[0] for _ in range(2)]
 

@@ -92,7 +92,7 @@ def test_reloading_a_preview_makes_earlier_passkey_challenges_invalid(
     assert state(home, asked) == "denied"
 
 
-def test_a_passkey_challenge_needs_the_forms_token_and_typed_word(
+def test_a_passkey_challenge_needs_the_token_and_the_typed_word_of_the_form(
     home: DaemonHome, stranger: PageClient, device: Device
 ) -> None:
     """The checks are those of the decision: a wrong token, another form's token, a missing word, an unsigned reason."""

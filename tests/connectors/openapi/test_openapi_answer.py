@@ -66,7 +66,7 @@ def test_an_answer_without_a_body_returns_the_status(status: int, body: bytes) -
         ({"200": "B", "2XX": "A"}, 200, False),
     ],
 )
-def test_the_schema_for_the_exact_status_takes_precedence_over_that_for_its_class(
+def test_the_schema_for_an_exact_status_takes_precedence_over_the_schema_for_its_status_class(
     responses: Any, status: int, fits: bool
 ) -> None:
     """The last choice is `default`, unless it describes errors. An undocumented status is not checked."""
@@ -172,7 +172,7 @@ def test_numbers_that_no_frame_can_carry_still_fit_the_schema() -> None:
     }
 
 
-def test_json_nested_deeper_than_a_frame_becomes_text_at_that_depth() -> None:
+def test_json_nested_deeper_than_a_frame_allows_becomes_text_at_that_depth() -> None:
     """The whole answer is still there."""
     output = answered(declares(), says(DEEP)).output
     assert "is nested too deeply" in output["does_not_fit"]
@@ -323,7 +323,7 @@ def test_a_list_too_large_for_a_frame_is_cut_at_its_end() -> None:
     assert len(output["items"]) + output["left_out"] == 200_000
 
 
-def test_an_answer_too_large_for_a_frame_that_is_no_list_is_an_error() -> None:
+def test_an_answer_that_is_not_a_list_and_is_too_large_for_a_frame_is_an_error() -> None:
     """The error's details name the limit."""
     failure = answered({}, says({"a": "x" * (2 << 20)})).failure
     assert (failure.failure_class, failure.details) == ("resource_limit_exceeded", {"limit": "output"})
@@ -353,7 +353,7 @@ def test_the_output_has_the_arguments_that_request_the_next_page() -> None:
     assert answered(PAGED, says({"next": 1}, link=link)).output == {"next": 1, "aileron_next": {"page": 2}}
 
 
-def test_a_next_page_that_arguments_cannot_name_is_reported_as_more() -> None:
+def test_a_next_page_that_arguments_cannot_request_is_reported_only_by_the_field_more() -> None:
     """The output has `more: true`, without the arguments for the next page."""
     link = "</v1/items?cursor=x>; rel=next"
     assert answered(PAGED, says([1], link=link)).output == {"items": [1], "more": True}
@@ -381,7 +381,7 @@ def test_the_failure_for_a_refusal_has_the_service_s_status_and_message() -> Non
     assert details == {"status": 429, "retry_after_s": 7, "answer": {"message": "Slow\ndown"}}
 
 
-def test_a_404_at_a_path_without_arguments_hints_at_the_address() -> None:
+def test_the_failure_for_a_404_at_a_path_without_arguments_suggests_a_wrong_server_address() -> None:
     """A caller's argument cannot be wrong at such a path. Other refusals give no hint."""
     message, _ = failed({}, says({"message": "no"}, 404))
     assert message.endswith(

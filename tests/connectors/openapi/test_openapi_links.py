@@ -116,7 +116,9 @@ def arguments(
         ("?" + "&".join(["a"] * 300), None),
     ],
 )
-def test_a_link_to_the_next_page_becomes_arguments_or_is_only_reported_as_more(link: str, expected: Any) -> None:
+def test_a_link_to_the_next_page_becomes_arguments_or_only_a_report_that_there_is_more(
+    link: str, expected: Any
+) -> None:
     """The link becomes the arguments that differ, if the operation has them all and the link leads to the same place."""
     assert arguments(link) == expected
 
@@ -153,7 +155,7 @@ def test_an_argument_of_the_next_page_has_the_name_that_callers_know() -> None:
     assert arguments("?page%5Bnumber%5D=2", f"{BASE}/items", page) == {"page_number": 2}
 
 
-def test_a_link_may_name_the_same_resource_by_its_number() -> None:
+def test_a_link_to_the_next_page_may_name_the_same_resource_by_its_numeric_id() -> None:
     """GitHub answers for /repos/o/r/issues with a link to /repositories/7/issues."""
     of = "/repos/{owner}/{repo}/issues"
     owner, repo = parameter("owner", "path"), parameter("repo", "path")
@@ -195,6 +197,6 @@ def test_a_link_object_of_the_document_takes_its_values_from_the_answer(body: An
     assert page_in(Link("x", SINCE), body, {"page_from": "t6"}, of, named({})) == expected
 
 
-def test_a_link_object_for_a_missing_parameter_is_only_reported_as_more() -> None:
+def test_a_link_object_for_a_missing_parameter_only_reports_that_there_is_more() -> None:
     """A link in a header that names a missing parameter does the same."""
     assert page_in(Link("x", {"gone": "$response.body#/a"}), {"a": "b"}, {}, endpoint(), named({})) == Next(None)

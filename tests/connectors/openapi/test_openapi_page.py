@@ -51,7 +51,7 @@ def section(title: str) -> str:
     return PAGE.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
 
 
-def test_the_documented_keywords_are_checked() -> None:
+def test_every_schema_keyword_on_the_reference_page_is_checked_by_the_code() -> None:
     """The checker refuses a wrong value for each keyword of the table, and its docstring names the same keywords."""
     rows = re.findall(r"^\| [a-z ]+ \| (`.+) \|$", section("Schemas"), re.MULTILINE)
     named = {keyword for row in rows for keyword in re.findall(r"`([^`]+)`", row)}
@@ -61,7 +61,7 @@ def test_the_documented_keywords_are_checked() -> None:
     assert [keyword for keyword, (schema, value) in REFUSES.items() if not maybe_problem(value, schema, schemas)] == []
 
 
-def test_the_documented_extensions_are_those_of_the_types() -> None:
+def test_the_reference_page_lists_exactly_the_extensions_of_the_document_types() -> None:
     """An extension that is only in the table would be one that no code reads."""
     structs = [getattr(document, name) for name in document.__all__ if isinstance(getattr(document, name), type)]
     read = {field.encode_name for struct in structs for field in msgspec.structs.fields(struct)}

@@ -58,7 +58,7 @@ def test_an_argument_may_have_another_name_than_its_parameter() -> None:
         ({"fields": [""]}, None, "fields"),
     ],
 )
-def test_an_invalid_argument_is_refused_by_the_caller_s_name_for_it(
+def test_the_refusal_of_an_invalid_argument_uses_the_caller_s_name_for_it(
     arguments: dict[str, Any], words: str | None, argument: str
 ) -> None:
     """The error names the argument as the caller knows it."""

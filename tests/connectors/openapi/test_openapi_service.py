@@ -40,7 +40,7 @@ def asked(of: dict[str, Any], hosts: list[str], server: str = "/v1") -> Any:
         ("/v1", [{"url": "https://up.example.com:443"}], "https://up.example.com/items"),
     ],
 )
-def test_a_request_goes_to_the_first_host_or_the_operations_own(server: str, servers: Any, url: str) -> None:
+def test_a_request_goes_to_the_first_host_or_to_the_host_of_its_operation(server: str, servers: Any, url: str) -> None:
     """The first host may have been bound when the connector was built."""
     done = asked({"servers": servers}, ["http://127.0.0.1:8080", "https://up.example.com"], server)
     assert [request.url for request in done.requests] == [url]
@@ -124,7 +124,7 @@ def test_a_broken_operation_does_not_affect_the_others() -> None:
         assert "the connector's document cannot be read" in call("broken").failure.message
 
 
-def test_a_connector_of_a_single_statement_works(tmp_path: Path) -> None:
+def test_a_connector_of_a_single_statement_knows_the_operations_of_its_packed_document(tmp_path: Path) -> None:
     """The packed document is read from the package beside it, in the built archive."""
     program = tmp_path / "built"
     program.write_bytes(build(connector_of(tmp_path, document({"/items": {"get": GET}}))).connector)
