@@ -65,9 +65,9 @@ that the command starts, because other processes can read that environment.
 """
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 _NOBODY: Final = (FileNotFoundError, ConnectionRefusedError)
-"""Exceptions when connecting to a socket that mean that no daemon runs."""
+"""Connection errors that mean that no daemon runs."""
 _NOT_OURS: Final = (NotADirectoryError, PermissionError)
-"""Exceptions when connecting to a socket that mean that the home is a file, or belongs to another user."""
+"""Connection errors that mean that the home is a file, or belongs to another user."""
 _MAX_SOCKET_PATH: Final = 107  # sun_path, unix(7)
 _UNRESERVED: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 """Characters that need no percent-encoding in a path (RFC 3986, section 2.3)."""
@@ -292,7 +292,7 @@ class Elsewhere:
         self._tls = _verified(ca_file) if parts.scheme == "https" else None
 
     def connection(self, timeout_s: float) -> http.client.HTTPConnection:
-        """Return an HTTP connection object for the address, which is not connected yet."""
+        """Return an HTTP connection object for the address. The object is not connected yet."""
         import http.client
 
         if self._tls is None:

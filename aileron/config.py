@@ -206,7 +206,7 @@ class McpSettings(msgspec.Struct, frozen=True):
     find_above: int = 40
     """Largest number of actions that are all listed as tools; if there are more, agents find actions by searching for
     words. Default 40: the descriptions and schemas of 40 actions take 7,000 tokens in each request to a model
-    (docs/reference/mcp.md#many-actions). Many services together have fewer actions.
+    (docs/reference/mcp.md#many-actions). Even many services together usually have fewer actions.
     """
     keep_listed: tuple[Selector, ...] = ()
     """Actions that are listed even if there are more than find_above. Default none."""
@@ -512,9 +512,9 @@ class Settings(msgspec.Struct, frozen=True):
         """Return these settings with the values that an earlier `consented` returned. A setting that is absent from `values`
         gets its default.
 
-        The certificates are the ones with the digests that got consent: from these settings, or read from the named
-        file. If neither has such a certificate any longer, the result has none. Without a certificate, `consented`
-        shows its absence, the authority is not trusted, and the daemon does not listen on `daemon_listen`. Raises
+        The result has the certificates whose digests got consent, from these settings or read from the named file. If neither
+        still has a certificate with that digest, the result has none in its place. The values of `consented` then show that the
+        certificate is missing, and the authority is not trusted, or the daemon does not listen on `daemon_listen`. Raises
         AileronError (invalid_request) for values that `consented` cannot have returned.
         """
         unknown = sorted(set(values) - set(CONSENTED))
@@ -549,7 +549,9 @@ class LiveSettings:
         return self._now
 
     def replace(self, new: Settings) -> None:
-        """Put other settings in force. Only SettingsInForce calls this, which checks consent and writes the record first."""
+        """Put other settings in force. Only SettingsInForce calls this, after it has checked consent and written the
+        record.
+        """
         self._now = new
 
 

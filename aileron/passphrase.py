@@ -52,8 +52,8 @@ TAG_BYTES: Final = 16  # GCM's full tag
 
 
 class EnvelopeError(Exception):
-    """Error: sealed bytes cannot be decrypted, because the key or the context differs from that of the sealing, or the
-    bytes have changed.
+    """Error: sealed bytes cannot be decrypted, because the key or the context is not the one with which they were
+    sealed, or because the bytes have changed.
     """
 
 

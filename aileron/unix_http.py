@@ -1,4 +1,4 @@
-"""A request and its response over a Unix socket, with only the part of HTTP/1.1 that the daemon speaks to commands.
+"""A request and its response over a Unix socket, with only the part of HTTP/1.1 that the daemon uses with commands.
 
 Runs at the start of each `aileron run`. http.client is not used: it can read any server's responses, and for that
 imports modules for mail and TLS, which takes longer than the rest of the command. The listener may be hostile; its

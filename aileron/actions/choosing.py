@@ -3,8 +3,9 @@ itself.
 
 Pure; handles no secret. Nothing is trusted: the name comes from a caller, and the requests from a publisher's manifest.
 
-For each connector of an action that needs a credential, the candidates are the bindings made for it and its kind. An operation
-that runs as a read-only role uses only bindings of read-only roles. All other operations never use such bindings.
+For each connector of an action that needs a credential, the candidates are the bindings made for that connector and for the
+credential's kind. An operation that runs as a read-only role uses only bindings of read-only roles. All other operations never
+use such bindings.
 1. If the caller named some of the candidates, only these are considered; otherwise all usable candidates are.
 2. A binding can be used for what its consent covers. If this version of the connector asks for more, the binding is suspended.
 3. Exactly one binding is used. If there is none or several, or if it is suspended, the error is `binding_required`, with what a
@@ -41,8 +42,8 @@ from aileron.model.plan import CredentialUse
 __all__ = ["MAX_CHOICES", "Bindings", "Choice", "choices", "credentials", "named"]
 
 MAX_CHOICES: Final = 32
-"""Maximum number of bindings, or of combinations of bindings, that are listed for a choice. A person or a model reads all of
-them, and nobody has so many accounts.
+"""Maximum number of bindings, or of combinations of bindings, that are listed for a choice. A person or a model reads
+all of them, and nobody has more accounts than this.
 """
 _MAX_QUOTED: Final = 200
 """Maximum number of characters of a caller's text that a message quotes; a binding's name has at most 194."""
@@ -77,7 +78,7 @@ class _Need(msgspec.Struct, frozen=True, kw_only=True):
     is_idle: bool
     """True if the operations that the action uses name no credential."""
     only_reads: bool = False
-    """True if the connector's operations run only as a role that only reads."""
+    """True if the connector's operations run only as a read-only role."""
     others: int = 0
     """Number of the connector's bindings that the used operations never use, because those bindings are for the other
     role: able to write, or read-only.
@@ -85,8 +86,8 @@ class _Need(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def other_role(self) -> str:
-        """Text for a message: the connector has bindings, but only for the other role (able to write, or read-only),
-        which the used operations do not use.
+        """Text for a message: the connector has bindings, but only for the role (able to write, or read-only) that the
+        used operations do not use.
 
         Empty if the connector has no such bindings.
         """
@@ -125,8 +126,8 @@ def credentials(
 
     Raises AileronError(binding_required) if there is not exactly one usable binding.
 
-    `idle` has the keys whose operations name no credential: the caller is not asked to choose a binding for them. `reading` has
-    the keys whose operations run only as a role that only reads.
+    `idle` has the keys whose operations name no credential: the caller is not asked to choose a binding for them. `reading`
+    has the keys whose operations run only as a read-only role.
     """
     needs = _needs(manifests, bindings, idle, reading)
     chosen = _chosen(needs, wanted)

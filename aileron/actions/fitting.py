@@ -73,11 +73,11 @@ def check_action(
 
 
 def check_seen(action: ActionFile, manifests: Mapping[Fqn, ConnectorManifest | None]) -> None:
-    """Check that an action with a step that changes only what a person saw (`login = "previewed"`) has a preview that
-    shows these changes, and no second such step.
+    """Check the preview of an action with a step that changes only what a person saw (`login = "previewed"`). Other
+    actions pass.
 
-    There can be only one such step, and the preview must run an operation of its connector that shows these changes. Raises
-    AileronError(invalid_request) if not, or if the preview has a line with the label that Aileron itself uses.
+    The action can have only one such step, and the preview must run an operation of the step's connector that shows the
+    changes. Raises AileronError(invalid_request) if not, or if the preview has a line with the label that Aileron itself uses.
     """
     previewed, changing = _previewed(manifests), seen_steps(action, manifests)
     if not changing:
@@ -134,8 +134,9 @@ def check_call(step: Step, manifest: ConnectorManifest) -> None:
 
 
 def _uses(action: ActionFile) -> Iterator[tuple[str, Fqn, str, Mapping[str, JSON], tuple[str, ...]]]:
-    """Yield for each step of an action, and for its preview: id, connector, operation, own `inputs`,
-    and the names of the action's inputs that are added to these: all for a step, none for the preview.
+    """Yield, for each step of an action and for its preview, its id, connector, operation and own `inputs`, and the
+    names of the action's inputs that are added to these. For a step, all of the action's inputs are added; for the
+    preview, none.
     """
     names = tuple(spec.name for spec in action.inputs)
     for step in action.steps:
@@ -252,8 +253,8 @@ class _Given(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def input(cls, spec: InputSpec) -> _Given:
-        """Return a description of the value of an action's input that is passed on unchanged. The value of a number
-        input can be an integer.
+        """Return a description of a parameter's value that is passed on unchanged from an action's input. A number
+        input can have an integer as its value.
         """
         kinds = frozenset(
             {"integer": {"integer", "number"}, "number": {"integer", "number"}}.get(spec.type, {spec.type})

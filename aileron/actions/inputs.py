@@ -72,8 +72,8 @@ MAX_LENGTH: Final = 1 << 20
 _MAX_DEPTH: Final = 32
 """Maximum number of nested levels in an argument's value: twice what a rule can describe."""
 _SHOWN: Final = 200
-"""Maximum number of characters that an error message quotes of the path to a refused value, and of the violated keyword's value
-in the rule.
+"""Maximum number of characters that an error message quotes of the path to a refused value. The same limit applies to
+the value that the violated keyword has in the rule.
 """
 _DESCRIBED: Final = 500
 """Maximum number of characters that an error message about a pattern quotes of the input's description; the inputs of other
@@ -230,7 +230,7 @@ def _told(error: Exception) -> str:
 
 
 def _number_of(value: JSON) -> float:
-    """Return `value` with the type of a number; `_keyword_problem` has already checked that it is one."""
+    """Return `value` unchanged, typed as a number for the type checker. `_keyword_problem` has already checked its type."""
     assert isinstance(value, int | float)
     return value
 

@@ -11,7 +11,7 @@ Rules
 - A reference within a longer string can only name an input that always has a value, because only the author knows what the
   text would be without a value.
 - `sha256:bound-at-release` is a source file's hash; in an installed file it is an error.
-- A preview must not do what the gate holds back: its operation must not be that of a step.
+- A preview runs before a person decides, so its operation must not be the operation of a step.
 
 Source: docs/reference/action-file.md, checked against `SCHEMA`. Not here: whether the connector grants a
 step's requests (resolve.py), and what an agent is shown (mcp/).
@@ -89,7 +89,7 @@ _UNDO_WINDOW_S: Final = range(3600 + 1)
 After an hour nobody wants to cancel a run any more, and a longer wait would be a schedule.
 """
 _MAX_TAGS: Final = 8
-"""Maximum number of an action's tags; a service, a kind of work and a team are three."""
+"""Maximum number of an action's tags. A typical action has three: its service, its kind of work and its team."""
 _MAX_RENDERED: Final = 32
 """Maximum number of lines in a preview; nobody reads more than a screen of them before a decision."""
 _MAX_LABEL: Final = 64
@@ -590,8 +590,8 @@ def _op(entry: Table) -> str:
 
 
 def _given(entry: Table, subject: str, known: _Known) -> JSONObject:
-    """Return the `inputs` of a step or a preview:
-    their keys must be argument names, and their references must be to known inputs and steps.
+    """Return the `inputs` of a step or a preview after checking them. Their keys must be argument names, and their
+    references must be to known inputs and steps.
     """
     for key, value in entry.free("inputs").items():
         if not _ARGUMENT.fullmatch(key):

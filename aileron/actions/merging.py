@@ -114,7 +114,7 @@ def _edits(base: _Lines, changed: _Lines) -> list[_Edit]:
 
 def difference(before: str, after: str, *, names: tuple[str, str]) -> str:
     """Return the changes from `before` to `after` as a unified diff; empty if there are none. `names` are the names of
-    the two texts in its head.
+    the two texts in the diff's header.
 
     If very long texts differ, all lines of both are in the diff.
     """

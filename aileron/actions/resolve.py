@@ -107,7 +107,7 @@ PREVIEW_STEP: Final = "preview"
 _MAX_UNKNOWN: Final = 10
 """Maximum number of undeclared arguments that an error lists; a request body of a megabyte has room for a hundred thousand."""
 _MAX_SHOWN: Final = 64
-"""Maximum number of characters of an undeclared argument's name that an error shows; an input's name has no more."""
+"""Maximum number of characters of an undeclared argument's name that an error shows. A declared input's name is not longer."""
 PREVIEW_TIMEOUT_S: Final = 5
 """Maximum duration of a preview in seconds. A person waits for it; most services answer a read in under one second."""
 
@@ -166,8 +166,8 @@ def resolve(
 
 
 def with_args(plan: Plan, args: JSONObject, *, connectors: Connectors) -> Plan:
-    """Return `plan` with `args` as the arguments of the call. The arguments of its steps and preview change with them,
-    and nothing else.
+    """Return `plan` with `args` as the arguments of the call. The arguments of its steps and preview change
+    accordingly; nothing else changes.
 
     Pins, hosts, credentials and limits stay those of `plan`; `connectors` is used to check the operations. Raises AileronError:
     bad_input as for a run; not_found if a connector is gone; hash_mismatch if the plan's steps do not match its own text.
@@ -210,10 +210,10 @@ def check_as_resolved(
 ) -> ActionFile:
     """Return the action file inside `plan` after checking that resolving that file again gives the same plan.
 
-    The file is resolved with the plan's arguments and bindings. This check is for a plan that runs in part, such as its
-    preview, before a person has signed it. Others can write the file that stores the plan, so nothing that it says about
-    hosts, credentials or read-only access is trusted. The caller must still check that the action file has consent. Raises
-    AileronError: hash_mismatch if the plans differ, or what `resolve` raises.
+    The file is resolved with the plan's arguments and bindings. This check is needed if a part of the plan, such as its
+    preview, runs before a person has signed the plan. Others can write the file that stores the plan, so nothing that the plan
+    says about hosts, credentials or read-only access is trusted. The caller must still check that the action file has consent.
+    Raises AileronError: hash_mismatch if the plans differ, or what `resolve` raises.
     """
     action = parse_action(plan.action_text, file=f"{plan.action}.md")
     _check_own_text(plan, action)
@@ -280,7 +280,7 @@ def used_credentials(
 class _Roles(NamedTuple):
     """The roles in which an action uses its connectors. Each role has its own credential, if it needs one.
 
-    Each connector has one role, and a second if some of its operations run only as a role that only reads.
+    Each connector has one role, and a second, read-only role if some of its operations run only as a read-only role.
     """
 
     keys: dict[tuple[str, str], str]
@@ -290,7 +290,7 @@ class _Roles(NamedTuple):
     idle: frozenset[str]
     """Keys of the roles in which no used operation names a credential."""
     reading: frozenset[str]
-    """Keys of the roles whose operations run only as a role that only reads."""
+    """Keys of the read-only roles."""
 
 
 def _roles(action: ActionFile, manifests: dict[str, ConnectorManifest]) -> _Roles:

@@ -41,8 +41,8 @@ __all__ = ["ActionStore", "Listed"]
 _MAX_ACTIONS: Final = 1000
 """Maximum number of files that are listed; an agent cannot use a thousand tools, and each listing reads all files."""
 _FEW_ACTIONS: Final = 100
-"""Maximum number of actions for which `at_hand` answers: a check of all their names takes 0.1 ms, short enough for the event
-loop.
+"""Maximum number of installed actions for which `at_hand` returns an action. Checking all their names takes 0.1 ms,
+short enough for the event loop.
 """
 _MAX_STATE_BYTES: Final = 128 << 10
 """128 KiB: maximum size of `action-state.json`, enough for a thousand names of 64 characters."""
@@ -105,8 +105,8 @@ class ActionStore:
             raise self._unknown(name) from None
 
     def at_hand(self, name: str) -> ActionFile | None:
-        """Return the action from the cache if its file is unchanged and there are so few other actions that `load` would be
-        quick too; None otherwise.
+        """Return the action from the cache if its file is unchanged, and if there are at most _FEW_ACTIONS actions;
+        None otherwise.
 
         No file is read, so the result is not guaranteed to be current; `load` returns the file's content.
         """

@@ -223,5 +223,7 @@ def _together(facts: _Facts) -> str:
 
 
 def _json(value: Any) -> str:
-    """Return a value as JSON text. Values that TOML distinguishes, and tables in another order of keys, have different texts."""
+    """Return a value as JSON text. Values that TOML distinguishes have different texts, and so have tables whose keys
+    are in another order.
+    """
     return json.dumps(value, ensure_ascii=False)

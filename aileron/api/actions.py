@@ -26,8 +26,8 @@ __all__ = [
 
 
 class AddAction(Body, frozen=True, kw_only=True):
-    """Request body of `POST /v1/actions`. `text` is the content of the action file, and `file` the name by which error
-    messages call it. With `replace`, the file can replace an installed action of the same name.
+    """Request body of `POST /v1/actions`. `text` is the content of the action file, and `file` is the name that error
+    messages use for it. With `replace`, the file can replace an installed action of the same name.
     """
 
     text: str

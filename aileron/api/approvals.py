@@ -145,7 +145,7 @@ class ApprovalEntry(msgspec.Struct, frozen=True, kw_only=True):
     signed_at: str | UnsetType = UNSET
     signature: str | UnsetType = UNSET
     preview: str | UnsetType = UNSET
-    """The digest of the preview that was decided together with the plan."""
+    """The digest of the preview that the decision covers together with the plan."""
     audit_id: str | UnsetType = UNSET
     action: str | UnsetType = UNSET
     session: str | UnsetType = UNSET
@@ -170,7 +170,9 @@ class ApprovalEntry(msgspec.Struct, frozen=True, kw_only=True):
     group: str | UnsetType = UNSET
     """Identifier shared by questions that take effect only if all of them are approved. Lists only."""
     alike: str | UnsetType = UNSET
-    """Identifier shared by runs that are alike: they differ in at most two arguments. Absent if there is only one. Lists only."""
+    """Identifier shared by runs that are alike: they differ in at most two arguments. Absent if no other run is like
+    this one. Lists only.
+    """
     differs: list[str] | UnsetType = UNSET
     """Names of the arguments, at most two, in which runs that are alike differ. Lists only."""
 
@@ -231,7 +233,7 @@ class Question(ApprovalEntry, frozen=True, kw_only=True):
 
 class Edited(msgspec.Struct, frozen=True, kw_only=True):
     """Response body (200): the edited plan, which can now be approved in place of the original, and the differences
-    between the two.
+    between the two plans.
     """
 
     digest: str

@@ -68,8 +68,8 @@ class PasskeyMade(Body, frozen=True, kw_only=True):
 
 
 class PageUnlock(Body, frozen=True, kw_only=True):
-    """Proof that the approver is at the page, which unlocks it: the fields of `PageStatement` (model/decision.py), signed with
-    a passkey or with the approver's key.
+    """Proof that the approver is at the page; it unlocks the page. It has the fields of `PageStatement`
+    (model/decision.py), signed with a passkey or with the approver's key.
     """
 
     nonce: str

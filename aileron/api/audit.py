@@ -22,7 +22,7 @@ AUDIT_FILTERS: Final = (
     *("run", "session", "type", "action", "connector", "class"),
     *("since", "until", "after", "before", "limit", "order", "form"),
 )
-"""The query parameters that select events, and their order, number and form."""
+"""The query parameters that select events, and that set the order, number and form of the events in a response."""
 
 
 class EventList(msgspec.Struct, frozen=True, kw_only=True):

@@ -57,8 +57,8 @@ class ChangeBinding(Body, frozen=True, kw_only=True):
 
 class BeginSignIn(Body, frozen=True, kw_only=True):
     """Request body of `POST /v1/sign-ins`. `name` is `KIND/SERVICE/IDENTITY`. Set `replace` if a binding of this name
-    already exists. `username` is for a connector that logs in with the sign-in, if the service knows the account by
-    another name than the provider.
+    already exists. `username` is for a connector that logs in with the sign-in: the account's name at the service, if
+    it is not the name that the provider uses.
     """
 
     connector: str
@@ -69,10 +69,11 @@ class BeginSignIn(Body, frozen=True, kw_only=True):
 
 
 class BindingEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """A binding. `secret` is the name of its secret, never a value. `account` is for display only. `expires_at` and
-    `refreshed_at` are about the access token of a sign-in, and `expires_at` also about a client certificate while the vault is
-    unlocked; otherwise, or if they are not known, they are null. Times are in UTC. `details` are those of a login, or absent.
-    `elsewhere` is the place of a secret that is stored outside the vault; it is absent if the vault has the value.
+    """A binding. `secret` is the name of its secret, never a value. `account` is for display only. For a sign-in,
+    `expires_at` and `refreshed_at` are times of its access token. For a client certificate, `expires_at` is the
+    certificate's, known only while the vault is unlocked. A time that does not apply or is not known is null. Times are
+    in UTC. `details` are those of a login, or absent. `elsewhere` is the place of a secret that is stored outside the
+    vault; it is absent if the vault has the value.
     """
 
     name: str

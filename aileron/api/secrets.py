@@ -82,9 +82,9 @@ class RestoreVault(SecretBody, frozen=True, kw_only=True):
 
 
 class SetSecret(SecretBody, frozen=True, kw_only=True):
-    """Request body of `PUT /v1/secrets/{name}`: either the value, in base64, or a `reference` to the place where the secret is
-    stored outside the vault; its value is fetched now and approved. `token` is the name of the stored secret that authenticates
-    at that place.
+    """Request body of `PUT /v1/secrets/{name}`: either the value, in base64, or a `reference` to the place where the
+    secret is stored outside the vault. The value at that place is fetched now, and becomes the approved value. `token`
+    is the name of the stored secret that authenticates at that place.
     """
 
     value_base64: str | None = None

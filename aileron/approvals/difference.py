@@ -43,8 +43,8 @@ def differences(before: Plan, now: Plan) -> tuple[Change, ...]:
 
 
 def most_similar(approved: Iterable[Plan], now: Plan) -> int:
-    """Return the index of the approved call that differs least from `now`. If several are equally similar, the newest
-    counts.
+    """Return the index of the approved call that differs least from `now`; of several equally similar calls, the
+    newest.
 
     `approved` has at least one call, the newest first.
     """
@@ -99,8 +99,8 @@ def _connectors(before: tuple[Step, ...], now: tuple[Step, ...]) -> Iterator[Cha
 
 
 def _uses(steps: tuple[Step, ...]) -> dict[tuple[str, bool], list[CredentialUse]]:
-    """Return the credentials that the steps use, by connector name and whether they log in as a role that only reads:
-    an action may read its preview with one binding and write with another.
+    """Return the credentials that the steps use, by connector name and by whether they log in as a read-only role. An
+    action may read its preview with one binding and write with another.
     """
     uses: dict[tuple[str, bool], list[CredentialUse]] = {}
     for step in steps:
@@ -111,8 +111,8 @@ def _uses(steps: tuple[Step, ...]) -> dict[tuple[str, bool], list[CredentialUse]
 
 
 def _is_another(use: CredentialUse, other: CredentialUse) -> bool:
-    """Return whether two credentials of one connector differ in their binding, or in the account or the login where both are
-    known. A binding's name alone is not enough, because it can be reused.
+    """Return whether two credentials of one connector differ in their binding, or in an account or login that is known
+    for both. A binding's name alone is not enough, because it can be reused.
     """
     is_named = use.account is not None and other.account is not None
     is_known = use.bound is not UNSET and other.bound is not UNSET

@@ -9,11 +9,11 @@ needed and no ApprovedPlan is made. `redeem` turns a person's decision into exac
 4. it has not expired, by the queue and by the signed time
 5. it has not been redeemed before
 
-1, 4 and 5 are one compare-and-set in the durable queue, so two callers cannot both redeem; 3 is checked there and again when
-the ApprovedPlan is made. 2 trusts the open vault and not the queue's file. So does `spend`, the first step of a run that was
-approved or admitted by a grant. It records the use in the vault before the run does anything, so that a decision, or a use of a
-grant, counts only once. Left to the caller: that the action is still enabled, and that a grant's use is counted in the same
-commit that records the run.
+Conditions 1, 4 and 5 are checked by one compare-and-set in the durable queue, so two callers cannot both redeem. Condition 3
+is checked there too, and again when the ApprovedPlan is made. The check of condition 2 trusts the open vault and not the
+queue's file, and so does `spend`, the first step of a run that was approved or admitted by a grant. `spend` records the use in
+the vault before the run does anything, so that a decision, or a use of a grant, counts only once. Left to the caller: that the
+action is still enabled, and that a grant's use is counted in the same commit that records the run.
 
 Source: docs/adr/0007-approval-bound-to-a-plan-digest.md, docs/adr/0017-signed-decisions.md.
 """

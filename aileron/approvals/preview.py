@@ -31,7 +31,9 @@ from aileron.model.preview import PreviewField
 __all__ = ["MAX_VALUE_BYTES", "rendered"]
 
 MAX_VALUE_BYTES: Final = 64 << 10
-"""64 KiB: maximum size of one value as UTF-8, some 30 screens; with 32 values it still fits one response of the daemon."""
+"""64 KiB, about 30 screens: maximum size of one value as UTF-8. A preview's 32 values still fit in one response of the
+daemon.
+"""
 _MAX_NODES: Final = 200_000
 """Maximum number of tables and lists that are searched for names; a result has at most 131,072 values
 (docs/reference/failures.md).

@@ -51,8 +51,8 @@ CLOCK_S: Final = 60.0
 """Maximum number of seconds between a program's signature and its arrival at the daemon. Both use the clock of one machine, but
 its disk may be slow."""
 CEREMONY_S: Final = 300.0
-"""Maximum number of seconds between a page's request for a passkey and the response: a person has to find their phone. As in
-browsers (Web Authentication, section 15.1).
+"""Maximum number of seconds between a page's request for a passkey's signature and the response: a person has to find
+their phone. As in browsers (Web Authentication, section 15.1).
 """
 
 
@@ -132,7 +132,8 @@ def check_head(consents: Consents, signed: Signature) -> None:
 def check_fresh(at: str, key_id: str = "", now: float | None = None) -> None:
     """Check that `at`, the signed time of a decision, is at most CLOCK_S ago and at most CLOCK_S ahead.
 
-    With a passkey it can be CEREMONY_S ago, because the passkey is asked for after `at`. Raises NotCounted otherwise.
+    If `key_id` is a passkey's, `at` can be CEREMONY_S ago, because a page requests the passkey's signature after `at`. Raises
+    NotCounted otherwise.
     """
     now = time.time() if now is None else now
     ago_s = now - _moment(at)

@@ -1,8 +1,8 @@
 """Reports of connectors that a server has changed a tool, and the differences, parsed before a person is asked.
 
-Pure; runs in the daemon. The connector is untrusted, and so is the server that it repeats: their text is bounded here, and
-accepted only as JSON in canonical form. The digest covers that form, so the bytes shown are the bytes accepted. A definition
-that cannot be shown in full cannot be accepted.
+Pure; runs in the daemon. The connector is untrusted, and so is the server whose text it passes on. Their text is bounded here,
+and accepted only as JSON in canonical form. The digest covers that form, so the bytes shown are the bytes accepted. A
+definition that cannot be shown in full cannot be accepted.
 
 >>> changes = tool_changes('{"description":"Adds."}', '{"description":"Deletes."}')
 >>> [(change.where, change.before, change.after) for change in changes]

@@ -1,8 +1,8 @@
 """Security keys that are plugged in at this machine's USB ports.
 
-Runs where a decision is signed, and in the console before anything is asked: so it costs only one read for each HID
-device, and no library import. The kernel says which device is a security key (sysfs); no device is opened for that, so
-no key blinks, and a key that this user cannot open is detected as well.
+Runs where a decision is signed, and in the console before it asks anything, so it must be fast: it takes one read for each HID
+device, and no library import. The kernel says which device is a security key (sysfs); no device is opened for that, so no key
+blinks, and a key that this user cannot open is detected as well.
 
 Source: CTAP 2.2, section 11.2.8.2; the kernel's hid/hidraw.rst; systemd's udev-builtin fido_id, which identifies security
 keys by the same bytes. Not here: packets (ctap_channel.py), the requests to a key (security_key.py).
@@ -27,7 +27,7 @@ _FIDO: Final = b"\x06\xd0\xf1"
 _MAX_DESCRIPTOR_BYTES: Final = 4096
 """Maximum size of a report descriptor in bytes: HID_MAX_DESCRIPTOR_SIZE of the kernel."""
 _PACKET_BYTES: Final = range(16, 1025)
-"""Range of a packet's size in bytes: 64 at full speed; a header takes 7, and no HID report of USB is longer than 1024."""
+"""Valid sizes of a packet in bytes. A header takes 7, a packet at full speed has 64, and no HID report of USB exceeds 1024."""
 _MAX_NAME: Final = 40
 
 

@@ -498,9 +498,9 @@ class _Shower:
     """A thread that shows a prompt once the main thread waits in read(2) and, of all processes that read the terminal,
     will get the next line.
 
-    The kernel function in which the main thread sleeps shows this (proc_pid_wchan(5)). In `wait_woken`, the main thread
-    waits for input and has the lock for the terminal's readers. In any other function it waits for that lock, which
-    another reader holds. Kernels without these names (no CONFIG_KALLSYMS) report `0`: there, the prompt is shown after
+    The thread detects this by the kernel function in which the main thread sleeps (proc_pid_wchan(5)). In `wait_woken`, the
+    main thread waits for input and has the lock for the terminal's readers. In any other function it waits for that lock,
+    which another reader holds. Kernels without these names (no CONFIG_KALLSYMS) report `0`: there, the prompt is shown after
     _SETTLED_S nevertheless, and `check_nobody_reads` must suffice.
     """
 

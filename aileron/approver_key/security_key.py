@@ -71,9 +71,9 @@ _LOOK_S: Final = 5.0
 GRACE_S: Final = 2.0
 """Seconds to wait after TOUCH_S for a key to report that it has stopped."""
 _TRIES: Final = 3
-"""Maximum number of wrong PINs in a row, after which a key must be unplugged first: CTAP 2.2, section 6.5.5.7.2."""
+"""Number of wrong PINs in a row after which a key must be unplugged before the next try: CTAP 2.2, section 6.5.5.7.2."""
 _FEW_TRIES: Final = 3
-"""Maximum number of remaining attempts for which the PIN prompt shows that number."""
+"""Number of remaining attempts at and below which the PIN prompt shows how many remain."""
 _MIN_PIN: Final = 4
 """Minimum length of a PIN in code points: CTAP 2.2, section 6.5.1. A shorter text cannot be a PIN, and would cost an
 attempt.

@@ -1,9 +1,9 @@
 """Detection of programs that could type at this terminal in place of the person, and the exclusive hold of the
 terminal.
 
-Runs in the process of the console, where a key may stay open for a while: there, a key press decides, and its origin
-matters. A passphrase does not have that problem, because nobody else knows the passphrase. So if another program could
-press keys, each decision asks for the passphrase, and no key is kept open.
+Runs in the process of the console, where the approver's key may stay open for a while. There, a key press is enough to decide,
+so it matters who pressed the key. A passphrase does not have that problem, because nobody else knows the passphrase. So if
+another program could press keys, each decision asks for the passphrase, and the approver's key is not kept open.
 
 Programs of the same user that can type (any other program must be root, or have replaced the terminal itself):
 

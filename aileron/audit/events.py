@@ -312,7 +312,7 @@ class EgressFinished(_Event, frozen=True, kw_only=True, tag="egress.finished"):
 class EgressDenied(_Event, frozen=True, kw_only=True, tag="egress.denied"):
     """A rule of egress refused a request of a connector.
 
-    No part of the request left, unless it has an `egress.sending`; on disk before the invocation ends.
+    No part of the request was sent, unless an `egress.sending` is recorded for it. On disk before the invocation ends.
     """
 
     run: str
@@ -1188,7 +1188,7 @@ class SettingsChanged(_Event, frozen=True, kw_only=True, tag="settings.changed")
     settings: list[str]
     """Names of the settings that change, such as `egress.allow`."""
     digest: str
-    """Digest of the settings that are then in force, as in `daemon.started`."""
+    """Digest of the settings that are in force after the change, as in `daemon.started`."""
 
 
 class DaemonStarted(_Event, frozen=True, kw_only=True, tag="daemon.started"):

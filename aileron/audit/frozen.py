@@ -33,8 +33,8 @@ __all__ = ["Frozen", "Question", "StoredDecision", "decision_of", "freeze", "is_
 class StoredDecision(msgspec.Struct, frozen=True):
     """A person's decision as stored in the ledger; `signed` is its signature, None if decisions are not signed.
 
-    `digest` is the digest that was decided, and `preview` the digest of the preview that was shown with the plan. Times are in
-    seconds since the epoch.
+    `digest` is the digest that the decision is about, and `preview` the digest of the preview that was shown with the plan.
+    Times are in seconds since the epoch.
     """
 
     decision: Literal["approve", "deny"]

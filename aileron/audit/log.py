@@ -212,7 +212,8 @@ class Audit(Questions):
         return run_id
 
     async def pending(self, plan: Plan, invocation: Invocation, expires_at: float) -> Pending:
-        """Record a run that a person must approve until `expires_at` (s since the epoch, UTC), together with its frozen plan.
+        """Record a run that a person must approve before `expires_at` (seconds since the epoch), together with its
+        frozen plan.
 
         Raises AileronError(busy) if too many questions of its party, or in all, are open; otherwise the errors of `requested`.
         """
@@ -527,7 +528,7 @@ class Audit(Questions):
 
     async def tell_refused(self, *, rest: bool = False) -> None:
         """Record the counts of refusals that were not recorded one by one, for minutes that are over; with `rest`, for
-        the current minute too. Call this method each minute and at the end.
+        the current minute too. Call this method every minute, and with `rest` when the daemon stops.
         """
         now_us = self._ledger.now_us()
         decisions = self._refused.rest() if rest else self._refused.over(now_us)
@@ -565,8 +566,8 @@ class Audit(Questions):
         """Close the runs that the previous daemon left open; return those with an unknown outcome. Call this before
         any run starts.
 
-        Started → unknown. Pending, and approved by a person → unchanged, until the question expires. Admitted by the rules
-        but not started → cancelled, because nothing happened and the caller is gone.
+        Started → unknown. Pending, or approved by a person → unchanged, until the question expires. Admitted by the rules but
+        not started → cancelled, because nothing happened and the caller is gone.
         """
 
         def write(tx: Transaction) -> list[str]:
@@ -641,8 +642,8 @@ def _check_repeated(tx: Transaction, plan: Plan, digest: str, invocation: Invoca
     """Raise Repeated if an earlier run of the same plan has an unknown outcome, so that the plan could take effect
     twice; raise AileronError if `again` names no run that can be repeated.
 
-    The caller does not matter: the effect is in the world, and an agent that was cut off sends its request again from a new
-    session. A plan of only idempotent steps may be repeated.
+    The check ignores who the caller is: the effect may have occurred, whoever requested it, and an agent that was cut off
+    sends its request again from a new session. A plan of only idempotent steps may be repeated.
     """
     if all(step.idempotent for step in plan.steps) and invocation.again is None:
         return

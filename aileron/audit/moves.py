@@ -47,8 +47,9 @@ __all__ = [
 ]
 
 MAX_NAME_CHARACTERS: Final = 200
-"""Maximum number of characters that are recorded of an unchecked name: a missing action's or a connector event's. Action names
-have at most 64."""
+"""Maximum number of characters that are recorded of an unchecked name: the name of a missing action or of a connector's
+event. Action names have at most 64.
+"""
 MAX_DESTINATION_CHARACTERS: Final = 300
 """Maximum number of characters in a refused request's destination: a host name has at most 253, and a port six."""
 MAX_MESSAGE_CHARACTERS: Final = MAX_MESSAGE

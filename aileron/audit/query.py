@@ -72,12 +72,12 @@ __all__ = [
 MAX_SHOWN: Final = 16_000
 """Maximum number of events of one run that are returned. Together they have at most 48 MiB.
 
-A connector's output per step is limited, but steps can be many.
+A connector's output per step is limited, but a run can have many steps.
 """
 MAX_SHOWN_BYTES: Final = 48 << 20
 _MAX_PLAN_BYTES: Final = 64 << 10
-"""64 KiB: maximum size of a plan or consent that is read for a row of a list, which has up to 1,000 rows and is read
-with every change.
+"""64 KiB: maximum size of a plan or consent that is read for a row of a list. A list has up to 1,000 rows, and is read
+again after every change.
 """
 _UNITS_S: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _DURATION: Final = re.compile(r"(?a:(\d{1,6})([smhdw]))")

@@ -7,7 +7,7 @@ Rules
 - A decision names a candidate of its question: one of the digests that it can be about. These are the question's own
   digest and, for a run, the digest of each edited plan, and of each plan together with a preview that was shown.
   Candidates are added while the question waits, up to MAX_CANDIDATES, and never removed.
-- A decision is used once, before it expires. `digest` of the row is then the candidate that was decided.
+- A decision is used once, before it expires. Once there is a decision, the row's `digest` is the candidate that it names.
 - Once the ledger names an approver, every decision needs a signature by the approver's key. The caller verifies the
   signature; this module only closes the race between setting an approver and deciding.
 - Runs and consents have separate limits for open questions, so that neither can block the other.
@@ -97,8 +97,8 @@ _PLACES: Final = Places(MAX_OPEN_RUNS)
 MAX_CANDIDATES: Final = 16
 """Maximum number of digests that a decision about one question can name: some edits, each with a preview or two."""
 _MAX_PREVIEWED: Final = 1000
-"""Maximum number of `approval.previewed` events that are searched for the preview of a question: the newest of all
-questions since this question was asked.
+"""Maximum number of `approval.previewed` events that are searched for the preview of a question. The search covers the
+newest events, of any question, since this question was asked.
 """
 MAX_EDITS: Final = 7
 """Maximum number of changed plans that a person can make for one question.
@@ -680,8 +680,8 @@ def _expire(tx: Transaction, row: ApprovalRow) -> AileronError:
 
 
 def _waiting(tx: Transaction, approval_id: str) -> tuple[ApprovalRow, AileronError | None]:
-    """Return a question that waits for a person, and None; or, if it has expired, record that, and return it with the
-    error to raise. Raise AileronError if the question is no longer open.
+    """Return a question that waits for a person, and None. If the question has expired, record that, and return the
+    question and the error to raise. Raise AileronError if the question is no longer open.
     """
     row = _approval(tx, approval_id)
     if row.state in _OPEN_STATES and row.expires_us <= tx.now_us:
@@ -694,8 +694,8 @@ def _waiting(tx: Transaction, approval_id: str) -> tuple[ApprovalRow, AileronErr
 
 
 def _usable(tx: Transaction, approval_id: str, now_us: int) -> tuple[ApprovalRow, AileronError | None]:
-    """Return an approval that can be used, and None; or, if it has expired, record that, and return it with the error
-    to raise.
+    """Return an approval that can be used, and None. If the approval has expired, record that, and return the approval
+    and the error to raise.
 
     Raises AileronError for every other state, except `pending` and `redeemed`, which `_use` refuses.
     """

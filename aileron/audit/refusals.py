@@ -49,10 +49,11 @@ class _Window(Generic[K]):
 
 
 class Throttle(Generic[K]):
-    """A limit of `rows` recorded events per minute and group. Further events are only counted, with one tally per key when the
-    minute ends.
+    """A limit of `rows` recorded events per minute for each group of events, such as those of one route. Further events
+    are only counted, with one tally per key when the minute ends.
 
-    A group has at most MAX_GROUPS keys; events with further keys are counted under the last of these.
+    The caller names the group and the key of each event. A group has at most MAX_GROUPS keys; events with further keys are
+    counted under the last of these.
     """
 
     def __init__(self, rows: int) -> None:

@@ -7,9 +7,9 @@ Rules
 - Only events that are known to change a state are applied; a newer kind of event is ignored.
 - An event that deviates from its type is applied nevertheless, with the values that it has, because the result is
   compared anyway. So a fact here may have any type, whatever its declaration says.
-- The chain is trusted, its contents are not: events in an order that no daemon writes raise `OutOfOrderError`. A run
-  begins only if the gate admitted it, or it was approved and the approval used; a decision is about a digest that was
-  asked or shown; uses of a grant count up.
+- The chain is trusted, its contents are not: events in an order that no daemon writes raise `OutOfOrderError`. A run begins
+  only if the gate admitted it, or it was approved and the approval used; a decision is about a digest that was asked or shown;
+  the uses of a grant are numbered consecutively from 1.
 
 Source: docs/reference/audit-events.md; the verbs of log.py, each of which writes its events and states in one transaction.
 Not here: outcomes and frozen plans, whose digests the events have (verify.py), signatures (signatures.py).
@@ -50,7 +50,9 @@ __all__ = ["Moving", "OutOfOrderError", "Replay", "ToldApproval", "ToldGrant"]
 
 
 class OutOfOrderError(Exception):
-    """Error: an event is about a run, approval or grant that never began, or that began twice."""
+    """Error: an event does not fit the events before it, for example because it is about a run that never began or
+    began twice.
+    """
 
 
 Moving = (

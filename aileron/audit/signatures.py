@@ -4,10 +4,10 @@ Pure but for the arithmetic of Ed25519. For verify.py, which passes every event 
 checked before, and no other content: anybody who can write the file can chain any text, but cannot forge a signature.
 
 1. `approver.set`: signed with the key it names, and, if a former key exists, also with the former key
-2. `passkey.added`: the row holds the consent, and the signature over its digest by the key that decides then; one such
+2. `passkey.added`: the row holds the consent, and the signature over its digest by the approver's key at that point; one such
    decision enrolls exactly one passkey. `passkey.removed` ends that passkey, and another approver ends all passkeys
-3. `approval.decided`: signed, over exactly what the row says, with the key that decides then, or by a passkey between its
-   enrollment and its end; a passkey can approve only the kinds that passkeys decide. A decision can be unsigned only if no
+3. `approval.decided`: signed, over exactly what the row says, with the approver's key at that point, or by a passkey between
+   its enrollment and its end; a passkey can approve only the kinds that passkeys decide. A decision can be unsigned only if no
    key was named before it
 4. the head signed with a decision is a row of this chain, older than the decision: every row before that head is unchanged
 

@@ -88,11 +88,10 @@ def alarms(plan: Plan, preview: Preview | None, than: Compared) -> Iterator[Alar
 
 
 def spelled(value: Any) -> str:
-    """Return a value as text: a string unchanged, unless it is empty, has blanks at its ends, or could be taken for
-    another kind of value.
+    """Return a value as text: a string unchanged, any other value as JSON.
 
-    Return JSON for such a string and for other values. A float becomes a number with grouped thousands, unless it is too large,
-    too small or not finite for that.
+    A string is also returned as JSON if it is empty, has blanks at its ends, or could be taken for another kind of value. A
+    float becomes a number with grouped thousands, unless it is too large, too small or not finite for that.
     """
     if isinstance(value, str) and value == value.strip() and value and not _reads_as_json(value):
         return value

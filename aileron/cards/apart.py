@@ -1,4 +1,4 @@
-"""Reasons why several requests cannot be approved on one card, as far as they are known before their previews are read.
+"""Reasons why several requests cannot be approved on one card: those that are known before the previews are read.
 
 Reading a preview needs the approver's key, so these reasons are checked first: a refusal should not ask for the key.
 

@@ -171,7 +171,7 @@ class Review(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def edits(self) -> list[tuple[str, tuple[Change, ...]]]:
-        """The person's edits that have not been decided: the digest of each edit, with its changes."""
+        """The person's edits that nobody has decided about yet: the digest of each edit, with its changes."""
         versions = (
             (edit.digest, msgspec.structs.replace(self.question, plan=edit.plan)) for edit in self.question.edits or ()
         )

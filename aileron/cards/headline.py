@@ -45,7 +45,7 @@ __all__ = ["Origin", "Span", "action_in", "cut_to_row", "headline_of", "quoted",
 _MAX_VALUE: Final = 60
 """Maximum number of characters of one value in a sentence: a title, an address, or the beginning of a text."""
 _MAX_LOOKED: Final = 8192
-"""Maximum number of characters that are read to find the beginning of a padded value; takes about 0.1 ms."""
+"""Maximum number of characters that are read to find the beginning of a padded value. Reading them takes about 0.1 ms."""
 _MAX_ROW_VALUE: Final = 32
 _MAX_ROW: Final = 160
 """Maximum number of characters of a list's row; no list is wider."""
@@ -68,7 +68,7 @@ class Origin(enum.StrEnum):
     FOUND = "found"
     """Source: the service, when the preview was read."""
     MISSING = "missing"
-    """A missing value: only the preview has it and was not read, or it is known to be empty."""
+    """The value is missing: it is known to be empty, or it is only in the preview, which was not read."""
 
 
 class Span(msgspec.Struct, frozen=True):
@@ -131,7 +131,7 @@ def action_in(text: str) -> ActionFile | None:
 
 
 def _labels_in(action: ActionFile | None) -> dict[str, str]:
-    """Return the label that the author gave each argument, or else the argument's name, by argument."""
+    """Return each argument's label by the argument's name: the author's label or, if there is none, the name itself."""
     return {} if action is None else {spec.name: spec.label or spec.name for spec in action.inputs}
 
 

@@ -22,7 +22,9 @@ from typing import Final
 __all__ = ["look_alikes", "with_codes"]
 
 _MAX_BRIEF: Final = 100
-"""Maximum number of characters listed of one suspicious piece: two lines of a small terminal. The card shows the full value."""
+"""Maximum number of characters shown of one suspicious word, host or address: two lines of a small terminal. The card
+shows the full value.
+"""
 _WORD: Final = re.compile(r"[^\W\d_]+")
 _PIECE: Final = re.compile(r"[^\s,;<>()\"'/]+")
 """Pattern of a piece of text between separators. It is a single character class, so that a megabyte of text is read only once."""
@@ -54,8 +56,8 @@ def _marked(match: re.Match[str]) -> str:
 
 
 def _found_in(piece: str) -> Iterator[tuple[int, str]]:
-    """Yield the suspicious parts of a piece with their offsets: the complete address, host or file name (with a dot or @), or
-    single words.
+    """Yield the suspicious parts of `piece`, a text between separators, with their offsets. A part is the complete
+    address, host or file name if the piece has a dot or @, otherwise a single word.
     """
     if piece.isascii():
         return

@@ -86,8 +86,8 @@ def listed(
 ) -> list[ApprovalEntry]:
     """Return the entries of `rows` with the fields for a list (headline, verdict, alarm, alike requests) filled in.
 
-    Each row has an entry, its stored plan or subject (None if that is too long), and a flag that a person edited it.
-    `granted_text` returns the file of an action by name; the file shows which arguments a grant does not limit.
+    Each row has an entry, its stored plan or subject (None if that is too long), and a flag that is True if a person edited
+    it. `granted_text` returns the file of an action by name; the file shows which arguments a grant does not limit.
     """
     told = [_told(entry, stored, granted_text) for entry, stored, _ in rows]
     runs = [(entry.approval_id, str(entry.action), stored) for entry, stored, _ in rows if is_run(entry)]

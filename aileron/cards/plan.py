@@ -280,7 +280,7 @@ def _hash(pin: str, more: str | None) -> str:
     """Return the hash in full; or only its first 12 digits and an ellipsis if `more`, a command that shows the rest, is
     given.
 
-    Together with name and version, so many digits suffice to tell two pins apart.
+    Together with the name and version, 12 digits suffice to tell two pins apart.
     """
     return pin if more is None else f"{pin[:19]}…"
 

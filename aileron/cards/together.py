@@ -1,4 +1,5 @@
-"""The card for several requests of one action that differ only a little: a table of the differences, and the rest once.
+"""The card for several requests of one action that differ only a little: a table of the differences, and everything
+else once.
 
 Pure. Approving requests together approves exactly these, each with its own decision and signature, and permits no
 further request. A request with any reason for closer inspection is not included.
@@ -191,8 +192,8 @@ def _laid_out(reviews: Sequence[Review], cards: Sequence[Card], plans: Sequence[
 
 
 def _essentials(cards: Sequence[Card]) -> tuple[Fact, ...]:
-    """Return the facts that stay visible on every request's card and are the same on all; the others are shown with
-    each request.
+    """Return the essential facts (those that stay visible on a card) that are the same on all cards. Essential facts
+    that differ are shown with each request.
     """
     return tuple(fact for fact in cards[0].essentials if all(fact in card.essentials for card in cards))
 

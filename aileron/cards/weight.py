@@ -10,7 +10,7 @@ an approval: by pressing a key, or by typing a word.
 | change, send; delete that can be undone | `~` `»` | a key |
 | delete, pay; an undeclared effect that cannot be undone | `!` | a word |
 | a consent | `!` | a word |
-| a consent that only allows reading, or to a change that allows no more | `~` | a word |
+| a consent that allows only reading, or no more than before | `~` | a word |
 
 Source: docs/reference/action-file.md (Effects), docs/adr/0045-one-card.md. Not here: how the weight is shown.
 """
@@ -125,7 +125,8 @@ def only_reads(action: ActionFile | None) -> bool:
 
 
 def _effects_of(plan: Plan) -> tuple[Effect, ...] | None:
-    """Return the effects of the steps, each at most once, the heaviest first; None if one is undeclared.
+    """Return the effects of the steps, each at most once, the heaviest first; None if the effect of any step is
+    undeclared.
 
     READ is included only if there is no other effect.
     """

@@ -319,7 +319,7 @@ class _Attendance:
                 raise OSError(number, os.strerror(number))
 
     def _stop(self, signals: _Signals) -> None:
-        """Stop this process, as the agent has stopped, until this process is continued; then continue the agent."""
+        """Stop this process, because the agent has stopped. When this process is continued, continue the agent."""
         self._settle()
         terminal = self._terminal
         if terminal is not None:

@@ -9,8 +9,8 @@
 Runs in the command that starts the agent. Everything in the project is hostile: names, links, permissions, the size of the tree.
 
 Rules
-- An entry is *changed* if its ctime is the start or later. No program can set a ctime (utimensat(2) sets the two other
-  times). The start is read from the file system's own clock. Reporting an unchanged entry is better than missing a
+- An entry is *changed* if its ctime is the time of the start or later. No program can set a ctime (utimensat(2) sets the two
+  other times). The start is read from the file system's own clock. Reporting an unchanged entry is better than missing a
   change: if the clock was set back, or the file system counts in seconds, an earlier start is assumed.
 - An entry is *made* if its name did not exist, and *removed* if its name no longer exists. A folder that was replaced by
   another (its inode has changed) counts as changed with all its contents.

@@ -1,9 +1,9 @@
 """The table of files that can make programs run later, outside the cell: the kinds of files, each with the reason.
 
-An agent in a cell cannot run programs outside the cell. But it can write files that the person's own tools obey
-afterwards: a git hook, a Makefile, a settings file of an editor, instructions for the next agent. This cannot be
-prevented in a project that the agent can change, so changes to such files are listed. A file's contents are read only
-if its name does not decide, and only to list the keys that run something.
+An agent in a cell cannot run programs outside the cell. But it can write files that the person's own tools obey afterwards: a
+git hook, a Makefile, a settings file of an editor, instructions for the next agent. This cannot be prevented in a project that
+the agent can change, so changes to such files are listed. A file's contents are read only if its name alone does not say
+whether it can run code, and only to list the keys that run something.
 
     findings(Candidate("package.json", "file", 0o644, content))  →  (Finding("npm", "scripts: postinstall, test"),)
 
@@ -72,8 +72,8 @@ class Candidate(NamedTuple):
     leads_out: str | None = None
     """Target of a symbolic link that leads out of the project."""
     git_kind: str | None = None
-    """Kind of the file by its place in a git repository, whose folder may have any name; None if it is not in one, or
-    only data.
+    """Kind of the file by its place in a git repository, whose folder may have any name; None if the file is in no
+    repository, or if it is only data there.
     """
     tree: str = ""
     """The package manager's folder that contains the entry, as `tree_of` returns it; empty if there is none."""

@@ -52,7 +52,7 @@ def tree_of(path: str, has: _Has, had: _Has | None) -> str:
     """Return the package manager's folder (such as node_modules) under which the contents of the folder `path` are
     counted together; an empty string if they are listed one by one.
 
-    The result is `path` itself, or for a Python cache one pattern that stands for all of them. `has` and `had` return
+    The result is `path` itself, or, for a Python cache, one pattern that stands for all Python caches. `has` and `had` return
     whether a name is in the folder now, and was in it at the start. `had` is None if the folder did not exist.
     """
     name = path.rpartition("/")[2]

@@ -35,7 +35,7 @@ from aileron.model.failure import AileronError, FailureClass
 __all__ = ["MAX_AGE_S", "MAX_CELLS", "Kept", "kept_cells", "prune"]
 
 MAX_CELLS: Final = 64
-"""Maximum number of cells whose records are kept. A person takes some weeks to start so many."""
+"""Maximum number of cells whose records are kept. A person takes some weeks to start that many."""
 MAX_AGE_S: Final = 30 * 86400.0
 """Maximum age of records in seconds: 30 days since the session began."""
 _MAX_FILE: Final = 256 << 20

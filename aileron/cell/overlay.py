@@ -126,9 +126,9 @@ def _impossible(why: str, where: str) -> AileronError:
 
 
 def remove_aside(kept: Kept) -> None:
-    """Remove a session's changes that its overlay stored. Their folder is first renamed in one step, because a partly
-    removed folder would stand for other changes. Raises OSError if that fails.
+    """Remove a session's changes that its overlay stored. Raises OSError if that fails.
 
+    The folder with the changes is first renamed in one step, because a partly removed folder would stand for other changes.
     For example, if names are missing in a folder that replaced another, applying it would remove these names from the project.
     """
     over = str(kept.path / "over")

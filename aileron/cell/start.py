@@ -4,9 +4,9 @@ Runs in the command, before the agent starts. It reads only names and their kind
 the part that the agent obeys (state_files.py).
 
 Rules
-- No program can set a ctime (utimensat(2) sets the two other times), so a ctime of the start or later is a change.
-  Reporting an unchanged file is better than missing a change: if the clock was set back, or the file system counts in
-  seconds, an earlier start is assumed.
+- No program can set a ctime (utimensat(2) sets the two other times), so a ctime at or after the start means a change.
+  Reporting an unchanged file is better than missing a change: if the clock was set back, or the file system counts in seconds,
+  an earlier start is assumed.
 
 Source: inode(7), clock_gettime(2). Not here: finding what changed (compare.py).
 """

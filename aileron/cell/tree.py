@@ -291,7 +291,7 @@ def _some_names(descriptor: int) -> list[tuple[str, bool]]:
 @contextlib.contextmanager
 def _looked_at(name: str, parent: int) -> Iterator[int]:
     """Yield an O_PATH descriptor of the folder `name` in `parent`, which need not be readable. Raises OSError if the
-    entry is no folder; a link to a folder is none.
+    entry is not a folder. A link to a folder is not a folder.
     """
     place = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
     try:
@@ -322,8 +322,8 @@ class Bytes:
         self._left = _MAX_ALL_CONTENT
 
     def read(self, name: str, parent: int, most: int = MAX_CONTENT) -> bytes | None:
-        """Return the bytes of the regular file `name` in `parent`; None if it is no regular file, is longer than `most`
-        or than the rest of the reader's total, or cannot be read.
+        """Return the bytes of the regular file `name` in `parent`; None if it is no regular file, cannot be read, or is
+        longer than `most` or than what is left of the reader's total.
         """
         try:
             descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=parent)

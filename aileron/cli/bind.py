@@ -1,4 +1,5 @@
-"""Asks the person at the terminal for a connector's credential: the purpose, a name, and a secret or a sign-in.
+"""Binds a connector's credential at the terminal: shows the person its purpose, and asks for a name and a secret or
+sign-in.
 
 Runs in commands: `binding setup`, `rebind`, `reauthorize`, and in `run` if no credential is bound yet or several match. The
 publisher of the connector specifies the credential that it needs.
@@ -88,7 +89,7 @@ class _Form(NamedTuple):
     """The words for a person about one form in which a credential is stored. `meaning` describes the credential; None
     for a sign-in.
 
-    `{stored}` in it is replaced by words that say that the vault stores the secret, or by nothing.
+    `{stored}` in `meaning` is replaced by words that say that the vault stores the secret, or by nothing.
     """
 
     meaning: str | None
@@ -175,7 +176,9 @@ class BindRequest(NamedTuple):
 
     @property
     def username(self) -> UserNameRule | None:
-        """The rules for the user name; None if the secret has none, or this version does not know the kind."""
+        """The rules for the user name; None if this kind of credential has no user name, or if this version does not
+        know the kind.
+        """
         facts = maybe_credential_facts(self.kind)
         return None if facts is None else facts.username
 

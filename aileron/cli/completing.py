@@ -26,7 +26,7 @@ __all__ = ["COMPLETING", "KNOWS_MARK", "MARK", "TAKES", "answer", "input_words",
 COMPLETING: Final = "_AILERON_COMPLETE"
 """Environment variable that the shell's script sets to `complete_SHELL` while words are completed."""
 KNOWS_MARK: Final = "_AILERON_NO_FILES"
-"""Environment variable that Aileron's completion script sets if it knows the mark of `_no_files`.
+"""Environment variable that Aileron's completion script sets if it knows the mark that `_no_files` returns.
 
 A script printed by an older version does not set it.
 """
@@ -188,7 +188,7 @@ def _listed(listing: _Listing) -> list[JSONObject]:
 
 
 def _no_files(incomplete: str) -> list[str]:
-    """Return a mark for no completion, which Aileron's scripts never show.
+    """Return a mark that means that there is no completion. Aileron's scripts never show the mark.
 
     Without any word, these scripts would offer file names. The result is empty for scripts that do not know the mark.
     """

@@ -88,8 +88,8 @@ class Source(NamedTuple):
 
 
 ReadSource = Callable[["Fqn", Wanted, "Choices | None"], Source]
-"""Function that reads a source for the connector of that name. The last argument has the choices of an earlier import,
-or None without one. An option that is given now replaces the earlier choice.
+"""Function that reads a source for a connector. The first argument is the connector's name; the last has the choices of
+an earlier import, or is None without one. An option that is given now replaces the earlier choice.
 """
 
 
@@ -440,8 +440,8 @@ def _as_json(made: Made) -> dict[str, object]:
 
 
 def tell_updated(done: Update, directory: Path, *, as_json: bool) -> None:
-    """Report what the update of an imported connector changed, operation by operation, those that widen access first,
-    and the work that is left for the author.
+    """Report what the update of an imported connector changed, operation by operation, and the work that is left for
+    the author. Changes that widen access come first.
     """
     if as_json:
         output.print_json(

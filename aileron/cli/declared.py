@@ -3,8 +3,8 @@
     def show(name: Annotated[str, Argument(metavar="NAME", help="Name of the action.")], as_json: AsJson = False) -> None: ...
 
 The annotations are the only declaration. The parser (parsing.py), the help pages (help_page.py) and typer's commands
-(typer_app.py), which handle all other command lines, are made from it. Imported before every command, so it imports little: no
-typer, no inspect, no dataclasses.
+(typer_app.py) are made from them; typer handles the command lines that the other two do not. This module is imported before
+every command, so it imports little: no typer, no inspect, no dataclasses.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""`aileron demo`: the main job on a real server, a person's approval and denial, a hostile connector stopped, and an agent with a
-shell that cannot decide in the person's place; each claim is observed.
+"""`aileron demo`: an action on a real server, a person's approval and denial, a hostile connector that is stopped, and
+an agent that has a shell but cannot decide in the person's place. The demo observes whether each claim is true.
 
 It uses a home of its own, which is removed at the end. Everything goes through the same commands that a person types. What the
 demo claims is checked from the outside as well (the server and its log, a listener, a process, a file), and a claim that was

@@ -37,7 +37,7 @@ Rows = Sequence[tuple[str, str]]
 
 
 class Page(NamedTuple):
-    """A help page. A page that was not asked for is shown because the command is missing."""
+    """A help page. `is_asked` is False if the page is shown only because the command line names no command."""
 
     text: str
     is_asked: bool

@@ -1,7 +1,7 @@
 """Fetches the public key of an SSH server once, so that the person who binds a login there can compare the key.
 
-Runs in `aileron binding setup`, at a terminal. The server is not believed: any host that answers at that address shows a key,
-and the person compares its fingerprint with what the server's administrator publishes.
+Runs in `aileron binding setup`, at a terminal. The server is not believed: any host that answers at that address can present a
+key, and the person compares its fingerprint with what the server's administrator publishes.
 
 Rules
 - No login happens, no file of the user's (`~/.ssh`) is read or written, and the fetch ends after _WAIT_S.

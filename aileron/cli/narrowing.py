@@ -9,7 +9,7 @@ Rules
   descriptor, never a path a second time.
 - Only this user's own directories and files are changed, and a file only if it has no second name (hard link). Everything
   else is left as it is, and reported.
-- Bits are only taken away, never given.
+- Permission bits are only removed, never added.
 
 Source: path_resolution(7), open(2) O_PATH, proc_pid_fd(5). Not here: asking (commands/doctor.py), refusing such files (files.py,
 and the code that reads them).

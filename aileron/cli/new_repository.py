@@ -32,8 +32,8 @@ class Written(NamedTuple):
 
 
 class NewRepository(NamedTuple):
-    """The full name of a connector, the directory of its repository, and the file of its key. Neither of the two need exist
-    yet.
+    """The full name of a connector, the directory of its repository, and the file of its key. Neither the directory nor
+    the file needs to exist yet.
     """
 
     name: Fqn
@@ -42,9 +42,9 @@ class NewRepository(NamedTuple):
 
     @classmethod
     def of(cls, name: str, directory: Path | None, key: Path | None, *, command: str) -> Self:
-        """Parse NAME, DIR and `--key`. `command` stands before NAME in the fixes.
+        """Parse NAME, DIR and `--key`. The fixes in errors suggest `command`, followed by a name.
 
-        Raises Problem(usage) for a name that does not stand for a whole repository.
+        Raises Problem(usage) for a name that does not name a whole repository.
         """
         fqn = _repository_name(name, command)
         place = Path(fqn.path[-1]) if directory is None else directory

@@ -3,10 +3,10 @@ declarations, is fast.
 
     outlined("action.show").__doc__  →   "Show an action: its inputs, steps, hosts and text."
 
-The module is executed in its own namespace, in which `import` returns real modules only for what declarations are made of,
-outlines of other command modules, and stand-ins for all other names. If a declaration turns out to need a stand-in's value (an
-enum's values, a default), the module that has it is imported, and the outline is made again. The returned function is never
-called.
+The module is executed in its own namespace, in which `import` works differently. It returns a real module only if declarations
+are made of its names, an outline for any other command module, and a stand-in for everything else. If a declaration turns out
+to need a stand-in's value (an enum's values, a default), the module that has it is imported, and the outline is made again. The
+returned function is never called.
 
 tests/cli/test_help.py compares the resulting pages with those of the imported modules, and checks what is imported.
 """
@@ -34,8 +34,8 @@ _AS_THEY_ARE: Final = frozenset(
 )  # fmt: skip
 """Modules that are really imported for an outline: those that declarations use, and those that help has imported anyway."""
 _MOST_NEEDED: Final = 8
-"""Maximum number of attempts to outline one command module, each of which can find one more module that must be
-really imported. After them, the command module itself is imported.
+"""Maximum number of attempts to outline one command module, each of which can find one more module that must be really
+imported. If all attempts fail, the command module itself is imported.
 """
 
 
@@ -112,7 +112,9 @@ class _Outlines:
         return _stand_in(name)
 
     def _part(self, package: str, name: str) -> Any:
-        """Return a submodule of a package, if it is really imported; otherwise the package's own name, or a stand-in."""
+        """Return the submodule `name` if it is one of those that are really imported; otherwise the value that the
+        package has under this name, or else a stand-in.
+        """
         module = f"{package}.{name}"
         if module in self.as_they_are:
             return __import__(module, None, None, ("",))
@@ -123,8 +125,8 @@ _outlines = _Outlines()
 
 
 def outlined(function: str, *, is_read: bool = True) -> Command:
-    """Return the command function MODULE.NAME for its declarations, from an outline if that is possible; it must not
-    be called.
+    """Return the command function MODULE.NAME, from an outline if possible. Use it only to read its declarations: it
+    must not be called.
 
     Its parameters are checked only if `is_read`, that is, if help will read them.
     """

@@ -271,7 +271,7 @@ def print_facts(facts: Iterable[tuple[str, Any]], stream: str = "stdout", *, col
 
 
 def print_block(text: str) -> None:
-    """Print text of another party, with a mark on each row that a terminal shows."""
+    """Print text of another party. On a terminal, each row begins with GUTTER."""
     for line in visible_lines(text.rstrip("\n")):
         for row in _folded_inside(line, len(GUTTER)) if is_terminal() else [line]:
             write(styled(GUTTER, "dim") + row if is_terminal() else row)
@@ -365,7 +365,7 @@ def folded(text: str, indent: int) -> list[str]:
 
 
 def fitted(text: str) -> str:
-    """Cut a line of a list to the terminal's width. A mark shows that the line was cut."""
+    """Cut a line of a list to the terminal's width. A line that was cut ends with an ellipsis."""
     width = columns()
     return text if text_width(text) <= width else narrowed(widened(text)[: width - 1]) + "…"
 

@@ -1,6 +1,6 @@
 """Prints a plan on standard output, for `run --dry-run`.
 
-Runs in commands. Not here: what is said of it (cards/plan.py), a question (card.py).
+Runs in commands. Not here: the text about a plan (cards/plan.py), the card of a question (card.py).
 """
 
 from __future__ import annotations

@@ -306,7 +306,9 @@ class Problem(Exception):
         return {"error": {**error, **{name: text for name, text in added.items() if text is not None}}}
 
     def lines(self) -> list[str]:
-        """Return harmless lines for a person: `error: …`, `  why: …`, `  fix: …` or `  look: …`, and a log, marked by bars."""
+        """Return harmless lines for a person: `error: …`, `  why: …`, `  fix: …` or `  look: …`, and the
+        lines of a log, each after a vertical bar.
+        """
         lines = _labelled("error: ", _shown(self.what))
         if self.why:
             lines += _labelled("  why: ", _shown(self.why))
@@ -362,7 +364,7 @@ def message_and_fix(message: str) -> tuple[str, str | None]:
 
 
 def _why(name: str, error: JSONMembers, details: JSONMembers) -> str | None:
-    """Return the reason for the failure, unless the message already contains it; otherwise None."""
+    """Return the reason for the failure; None if it is not known, or if the message already contains it."""
     match name:
         case "capability_denied" if error.get("requested"):
             requested, granted = str(error["requested"]), [str(entry) for entry in list_of(error.get("granted"))]

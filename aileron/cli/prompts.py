@@ -1,7 +1,7 @@
 """Input from a person, typed or given beforehand: answers, secrets and passphrases.
 
 Runs in commands. Nothing is asked in a cell, in a shell's background, or if standard input or standard error is not a terminal.
-Instead, a script that lacks something is told which option it needs.
+Instead, a script that lacks an input is told which option provides it.
 
 Rules
 - AILERON_VAULT_PASSPHRASE and AILERON_NEW_VAULT_PASSPHRASE leave the environment as soon as a command starts, so that no process
@@ -215,7 +215,7 @@ def _line(question: str, *, is_shown: bool, end: str = "\n") -> bytes | None:
 
 @contextlib.contextmanager
 def _typing(terminal: int, *, is_shown: bool) -> Iterator[None]:
-    """Set the terminal to whole lines for this block, with echo if `is_shown`.
+    """Set the terminal to canonical mode (input in whole lines) during this block, with echo if `is_shown`.
 
     Earlier input is discarded, and so is unread input when the block ends.
     """
@@ -308,8 +308,8 @@ def _is_in_foreground() -> bool:
 
 
 def pem_in(file: str, what: str, *, signs: bool = False) -> bytes:
-    """Return the content of a file that a person specified. The file must contain `what` in PEM; with `signs`, JSON is accepted
-    too.
+    """Return the content of a file that a person specified. The file must be in PEM; `what` describes the expected
+    content in errors. With `signs`, the PEM must have exactly one private key, and JSON is accepted too.
 
     Raises Problem, without quoting the file, if it cannot be read or has other content.
     """
@@ -357,8 +357,9 @@ def _check_is_pem(data: bytes, source: str) -> None:
 def _is_sequence(data: bytes) -> bool:
     """Return whether the data is one complete ASN.1 SEQUENCE, as a DER certificate, a DER key or a PKCS #12 file is.
 
-    A random key must not match by chance. So the length must have one or two further bytes, because no data for TLS is shorter;
-    or it must be indefinite, with an end mark at the end of the data, as some programs write it (X.690, section 8.1.3).
+    A random key must not match by chance. So the length must be encoded in the long form, with one or two further bytes,
+    because no data for TLS is short enough for the short form. Or the length must be indefinite, as some programs write it,
+    with an end mark at the end of the data (X.690, section 8.1.3).
     """
     if data.startswith(b"\x30\x80"):
         return data.endswith(b"\0\0")

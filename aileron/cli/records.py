@@ -8,7 +8,7 @@ Rules
 - A table is a list of objects whose values are text, numbers, true, false or null; or an object whose fields are such values
   and exactly one such list. Everything else stays JSON.
 - It must fit. Columns fold, the widest first; if one would be too narrow to read, or a cell too tall, the result stays JSON.
-- Only as many rows are shown as a person can read; the number of further rows is always said.
+- Only as many rows are shown as a person can read; the number of further rows is always printed.
 
 Source: docs/reference/cli.md, "Lists of records". Not here: printing (output.py). Pure.
 

@@ -1,15 +1,16 @@
 """`aileron run`: runs one action and prints the action's result on standard output.
 
 This is the hot command, because agents call it. So it imports neither typer nor rich nor msgspec unless something fails
-(`aileron.__main__` comes here before it imports any of them), and it parses its options by hand. `OPTIONS` is the one list of
-them; commands/run.py declares the same.
+(`aileron.__main__` comes here before it imports any of them), and it parses its options by hand. Its options are listed in
+`OPTIONS`; commands/run.py declares the same options.
 
 Rules
 - It uses the agents' socket, because a run needs no more. Only a passphrase given beforehand, and decisions of the person at the
   terminal, go to the operator's.
 - The first wait is short, so that a person who interrupts a longer run can be told its id. An interrupt never cancels a run.
 - It never waits for a person who is not at this terminal: exit 75 at once, with the daemon's words and the ways to decide. A
-  person who is there is asked (decision_dialogue.py, imported only then), and their time does not count.
+  person who is there is asked (decision_dialogue.py, imported only then), and the time that they take does not count against
+  --wait.
 
 Source: docs/reference/cli.md, docs/reference/exit-codes.md. Not here: the other commands (app.py), the argument types
 (arguments.py).

@@ -56,7 +56,7 @@ def kind_of(key: str) -> Words:
 def value_of(key: str, word: str) -> Any:
     """Convert a word of the command line to a value of the setting `key`.
 
-    Raises Problem if the word has the wrong form; the reader of the settings checks the rest.
+    Raises Problem if the word has the wrong form. The value itself is checked later, by the reader of the settings (config.py).
     """
     kind = kind_of(key)
     match kind:

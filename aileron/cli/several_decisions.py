@@ -8,8 +8,8 @@ Rules
 - Exactly the requests on the card are approved, each by its own digest and signature. Requests that are not alike are refused
   before the person is asked anything; if only a preview shows the difference, before they approve.
 - The card is printed in full, even where a single request's card would be cut: a cut could hide one request among the others.
-- The first approval that the daemon rejects ends the command. A denial that comes too late does not: the others must still not
-  run.
+- The first approval that the daemon rejects ends the command. A denial that comes too late does not end it, because the other
+  requests must still be denied.
 - A passphrase is typed once for all of them. A security key is touched for each.
 
 Source: docs/reference/cli.md (Several at once), docs/adr/0047-fewer-keys.md. Not here: which requests are alike, and their card

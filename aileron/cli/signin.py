@@ -6,7 +6,7 @@ the daemon passes on: it is opened only if it is certainly an address, and is sh
 Rules
 - A browser is opened only for a person at a terminal, if there is a display or $BROWSER names one. The address is shown in any
   case. Other users of the machine can read it in the list of processes: the address alone gives nobody a token (RFC 7636).
-- If the person leaves (Ctrl-C, a closed terminal), the sign-in ends at the daemon too, so that its name is free again.
+- If the person leaves (Ctrl-C, a closed terminal), the sign-in ends at the daemon too, which frees the binding's name.
 - Messages go to standard error; with --json standard output gets one object a line: the sign-in, then its result.
 
 Source: docs/reference/bindings.md, docs/reference/sign-in.md. Not here: what a connector wants, and names (bind.py).

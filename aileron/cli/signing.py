@@ -67,7 +67,7 @@ class ApproverStatus(NamedTuple):
 
     @property
     def is_signed(self) -> bool:
-        """True if decisions count only with a signature."""
+        """True if decisions must be signed."""
         return self.status != "none"
 
 
@@ -110,8 +110,8 @@ def alone(work: Callable[[], int]) -> int:
 
 
 def ask_alone(question: str, *, may_be_empty: bool = False) -> str:
-    """Ask for the vault's passphrase, as for the approver's passphrase, on a terminal that no other process reads, and
-    return it.
+    """Ask for the vault's passphrase on a terminal that no other process reads, in the same way as for the approver's
+    passphrase, and return it.
 
     Raises Problem if it cannot be read.
     """

@@ -171,8 +171,8 @@ def _top(
 def call_of(words: list[str], *, as_json: bool) -> Call | int:
     """Return the call that the words request, or the exit code if help, the version or an error was printed instead.
 
-    If the first word is a command, typer's group of all commands is bypassed. For the group's own `--help`, typer uses pydantic
-    even if the option is not given, which takes a third of the time that help takes.
+    If the first word is a command, typer's group of all commands is bypassed. Because the group has a `--help` option, typer
+    would use pydantic even if that option is not given, which takes a third of the time of a help page.
     """
     try:
         if words and words[0] in COMMANDS and not os.environ.get(COMPLETING):

@@ -270,7 +270,7 @@ class Rooms:
             tasks.cancel_scope.cancel()
 
     def _note_bound(self) -> None:
-        """Increase the number of changes of credentials: after each change, agents may see other tools."""
+        """Count a change of credentials, because agents may see other tools after it."""
         self._bound += 1
 
     def _what_spares_depend_on(self) -> object:

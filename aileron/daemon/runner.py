@@ -6,8 +6,8 @@ waits for the task for at most the time that the caller requested, and gets the 
 Rules
 - At most MAX_RUNS runs are in progress, and for each party at most its share (model/shares.py). A further invocation fails with
   `busy`.
-- An approved run without a free place waits, and begins when another run ends. Parties take turns, and the longest waiting run
-  of a party begins first, so that no party has to wait for all approved runs of another.
+- If no place is free for an approved run, it waits until another run ends, and then begins. Parties take turns, and the longest
+  waiting run of a party begins first, so that no party has to wait for all approved runs of another.
 - An approved run is begun by its approval. A run that could not begin then (the vault was locked, the daemon ended in between)
   is begun when the vault is unlocked or when a caller asks for it, never by the daemon's start alone.
 - A held run, which can still be cancelled, begins automatically when its holding time is over.

@@ -5,7 +5,8 @@ Azure's metadata server, and its answers changed between releases. Pure; runs in
 owner of any granted name controls those answers.
 
 Rules
-- IPv4 is public unless a row says otherwise; IPv6 is public only inside 2000::/3 and unless a row says otherwise.
+- An IPv4 address is public unless a row says otherwise. An IPv6 address is public only inside 2000::/3, and there also only if
+  no row says otherwise.
 - A FORBIDDEN address is never dialled, whatever the user allowed: it cannot be a TCP destination, contains another
   address, or belongs to a cloud's metadata server, which gives out credentials (all of 169.254.0.0/16; no service there
   is meant for a connector).

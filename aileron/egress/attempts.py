@@ -9,7 +9,7 @@ Rules
 - After a refusal the same secret is not tried for PAUSE_S; the pause doubles with each further refusal of the account.
   Another secret is tried at once, since only a person can store a secret. After MAX_SECRETS refused secrets, every
   secret waits.
-- Another user name is another account. At a mail server, upper and lower case count as the same, as most servers count
+- Another user name is another account. At a mail server, upper and lower case are treated as the same, as most servers treat
   them.
 - Only a digest of a secret is stored, keyed with a key of this process. Nothing is on disk: a restarted daemon knows of
   no refusal.
@@ -67,7 +67,7 @@ class Account(NamedTuple):
     def counted(self) -> Account:
         """The account in the spelling under which refusals are counted.
 
-        Mail addresses seldom differ only in upper and lower case. At other protocols case counts: `Ada` and `ada` are two
+        Mail addresses seldom differ only in upper and lower case. In other protocols, case matters: `Ada` and `ada` are two
         roles of a database.
         """
         has_addresses = self.protocol != "http" and protocol_facts(self.protocol).has_addresses
@@ -102,8 +102,8 @@ class Attempts:
 
     @contextlib.asynccontextmanager
     async def turn(self, account: Account, secret: Secret) -> AsyncIterator[Attempt]:
-        """Wait until no other login to the account is in progress. Yield the attempt, which `pause_s`, `refused` and
-        `accepted` take.
+        """Wait until no other login to the account is in progress. Yield the attempt, to be passed to `pause_s`,
+        `refused` and `accepted`.
         """
         account = account.counted
         lock, waiting = self._turns.get(account, (anyio.Lock(), 0))
@@ -118,7 +118,7 @@ class Attempts:
 
     def digest(self, secret: Secret) -> bytes:
         """Return a digest that identifies the secret. The digest is made with this instance's key, so another instance
-        returns another one.
+        returns a different digest.
         """
         return hashlib.blake2b(secret.reveal(), key=self._key, person=b"login").digest()
 

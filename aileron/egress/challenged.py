@@ -84,9 +84,9 @@ class Rounds:
         self.attempts: Final = Attempts(now)
 
     def next(self, binding: BindingName, destination: HostPort, secret: bytes) -> Round | None:
-        """Return the stored challenge with the nonce count for the next answer (a `Round`), which no other request gets.
-        Return None if no challenge is stored, or the stored one is too old or was answered with another password. `secret`
-        is the password's digest.
+        """Return the stored challenge with the nonce count for the next answer (a `Round`). No other request gets this
+        count. Return None if no challenge is stored, or the stored one is too old or was answered with another password.
+        `secret` is the password's digest.
         """
         place = _Place(binding, destination)
         kept = self._kept.pop(place, None)

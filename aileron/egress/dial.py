@@ -270,7 +270,7 @@ class Wire(httpcore2.AsyncNetworkStream):
         return int.from_bytes(queued, sys.byteorder)
 
     def is_open(self) -> bool:
-        """Return whether this side has not closed the socket."""
+        """Return whether the socket is still open on this side, whatever the peer has done."""
         return self._sock.fileno() != -1
 
     def close(self) -> None:

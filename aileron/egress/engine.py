@@ -23,7 +23,7 @@ Rules
   provider's response holds tokens.
 - The secret is lent until the response has ended. An error has no cause or context, as h11's errors quote the bytes
   that they could not parse.
-- Every wait ends at the deadline of the step; look-ups and connects have shorter ones.
+- Every wait ends at the deadline of the step; look-ups and connection attempts have shorter deadlines.
 - If 6 was reached, 12 follows, whatever happened, cancellation included. If a rule refused a request, the refusal is
   recorded before the error is raised.
 
@@ -146,7 +146,7 @@ class Egress:
         self, request: EgressRequest, grant: Grant, meter: Meter, journal: Journal, deadline: float
     ) -> contextlib.AbstractAsyncContextManager[EgressResponse]:
         """Return a context manager for one of the supervisor's own requests, as `open` does for a connector's. The
-        response stays in the daemon, so it is not scrubbed, and the vault can be locked.
+        response stays in the daemon, so it is not scrubbed. This works even while the vault is locked.
         """
         assert grant.credential is None, "what is lent is for connectors"
         return _Exchange(self, request, grant, meter, journal, deadline, is_own=True)

@@ -44,8 +44,8 @@ Phase = Literal["queue", "resolve", "connect", "exchange"]
 
 _KIND: Final = re.compile(r"[a-z0-9_]{1,32}")
 _MAX_DESTINATION: Final = 300
-"""Maximum number of characters of a destination text in a failure. A host name has at most 253, and a port six; of
-longer text, which is nonsense, the beginning is enough.
+"""Maximum number of characters of a destination text in a failure. A host name has at most 253, and a port six; longer
+text is nonsense, and its beginning is enough.
 """
 
 
@@ -83,8 +83,8 @@ def denied(refused: RefusedError, destination: HostPort | None, kind: str | None
 
 
 def destination_text(url: str, destination: HostPort | None) -> str:
-    """Return the destination of a refused request: host:port or, if the URL could not be parsed, the text that it has
-    in place of them.
+    """Return the destination of a refused request: host:port or, if the URL could not be parsed, the text in the URL
+    where they should be.
 
     The text is the connector's, truncated. Text before an `@`, the path and the query are left out, because they may
     hold secrets.

@@ -35,7 +35,7 @@ REPEATED_BYTES: Final = 1 << 20
 in memory but does not count against `PLACES`.
 """
 PLACES: Final = 8
-"""Maximum number of bodies held at once, of all steps together: 64 MiB."""
+"""Maximum number of bodies held at once for all steps together, with a total of at most 64 MiB."""
 PLACES_OF_ONE: Final = 2
 """Maximum number of bodies held at once for one step: while one body is sent, the next can be received."""
 

@@ -9,9 +9,9 @@ Rules
 - Nothing is cached: an answer serves the requests that were waiting for it, and the next request asks again. Each request
   checks all the addresses itself (addresses.py).
 - A request that stops waiting costs nothing; the thread ends when the system gives up, and does not keep the daemon from ending.
-- The system's own configuration counts: nsswitch.conf(5), /etc/hosts, search domains, and the variables of
-  resolv.conf(5) in the daemon's environment. The resulting addresses must still pass the address table, and the server
-  must show a certificate for the name in the URL.
+- The system's own configuration applies: nsswitch.conf(5), /etc/hosts, search domains, and the variables of resolv.conf(5) in
+  the daemon's environment. The resulting addresses must still pass the address table, and the server must show a certificate
+  for the name in the URL.
 
 Source: getaddrinfo(3), resolv.conf(5). Not here: when a name may be looked up at all (engine.py).
 """

@@ -4,8 +4,8 @@ Runs in the daemon, and in commands that import an MCP server. The server is tru
 nothing more.
 
 Rules
-- The grant is that HOST:PORT alone. An address that is not public needs the user's `egress.private`; only hosts in
-  `egress.private_plain` are reached without TLS.
+- The grant covers only the HOST:PORT of that server. An address that is not public needs the user's `egress.private`; only
+  hosts in `egress.private_plain` are reached without TLS.
 - A redirect is a response like any other: it is not followed, and the caller interprets it.
 - The complete response is read, up to the bound of its grant, until the deadline. Nothing is retried.
 

@@ -1,11 +1,11 @@
 """Connections that wait for the next request, so that a connector need not pay for TLS each time it runs.
 
-Runs in the daemon. A connection is stored under all conditions that were decided when it was made (`Key`). A connection
-to a private address is not found after the user has withdrawn the exception, and a connection that carried a credential
-never serves a request with another credential or with none. A connection with a client certificate does not serve a
-request with another certificate of the same binding either (engine.py compares them), and is not stored if the vault
-was locked between the loan of that certificate and the end of the request. The name is resolved, and its addresses are
-checked, when a connection is made; a pooled connection stays with the peer that was vetted and proved its name.
+Runs in the daemon. A connection is stored under all conditions that were decided when it was made (`Key`). So a connection to a
+private address is no longer used after the user has withdrawn the permission for it, and a connection that carried a credential
+never serves a request with another credential or with none. A connection with a client certificate does not serve a request
+with another certificate of the same binding either (engine.py compares them), and is not stored if the vault was locked between
+the loan of that certificate and the end of the request. The name is resolved, and its addresses are checked, when a connection
+is made; a pooled connection stays with the peer that was vetted and proved its name.
 
 Rules
 - A connection is stored only after a complete request and a complete response, with no byte left over. Otherwise an
@@ -135,8 +135,8 @@ class Pool:
         self.idle.append(connection)
 
     def forget_certificates(self) -> None:
-        """Close connections whose client certificate was lent until now: idle connections at once, the others when they
-        are returned to the pool.
+        """Close the connections whose client certificate was lent before this call: idle connections at once, the
+        others when they are returned to the pool.
         """
         self.generation += 1
         for connection in [idle for idle in self.idle if self._is_forgotten(idle)]:

@@ -1,10 +1,10 @@
 """The closed list of reasons for which egress refuses a request, and the two exceptions that the pure modules of egress
 raise.
 
-A check raises `RefusedError` if a request must not leave. It has a `Reason`, so that no program has to parse prose to
-identify the rule. A check raises `BadAnswerError` if an upstream's response must not be accepted. A request, stream
-or WebSocket reports the first as `capability_denied` and the second as `network_error` (failures.py). Outside this
-package, callers of url.py handle RefusedError themselves.
+A check raises `RefusedError` if a request must not leave. It has a `Reason`, so that no program has to parse prose to identify
+the rule. A check raises `BadAnswerError` if an upstream's response must not be accepted. A request, stream or WebSocket reports
+a `RefusedError` as `capability_denied` and a `BadAnswerError` as `network_error` (failures.py). Outside this package, callers
+of url.py handle RefusedError themselves.
 
 Rules
 - A message holds no query string, no header value and no body: it reaches logs, the ledger and the agent.

@@ -356,9 +356,9 @@ class Needles:
         """Return these needles plus needles for `sent`, values that were sent with only one request, such as its
         signature.
 
-        The value is searched for only in the forms of `_OF_ONE_REQUEST`. This is fast enough to be called for each
-        request, because all other forms are reused. Rare forms of the value may be missed, because it is worthless in
-        another request.
+        These values are searched for only in the forms of `_OF_ONE_REQUEST`. So this method is fast enough to be called for
+        each request; all forms of the other secrets are reused. Rare forms of a value may be missed, because the value is
+        worthless in another request.
         """
         more = frozenset(
             form
@@ -386,8 +386,8 @@ class Needles:
         return Needles(self._roots | other._roots)
 
     def may_begin_at(self, data: bytes, known: int = 0) -> int:
-        """Return the smallest index from which the rest of `data` could begin an occurrence of some secret. The index
-        is at least `known`, and len(data) after a line end.
+        """Return the smallest index, at least `known`, at which an occurrence of some secret could begin that later
+        data continues. Return len(data) if `data` ends with a line end that no occurrence can cross.
         """
         if not self.all:
             return len(data)

@@ -3,7 +3,7 @@
 Runs in the daemon. engine.py and tcp.py call the steps in an order of their own; no step depends on that order.
 
 Rules
-- Every wait for the network ends at the deadline of the step; look-ups and connects have shorter ones.
+- Every wait for the network ends at the deadline of the step; look-ups and connection attempts have shorter deadlines.
 - A row of the ledger is written completely or not at all, also when the caller is being cancelled.
 
 Source: docs/reference/egress.md. Not here: the order (engine.py, tcp.py), the table of addresses (addresses.py).

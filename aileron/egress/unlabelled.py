@@ -8,8 +8,8 @@ searched. Compressed data cannot be masked, so a body that contains a secret is 
 the daemon on hostile bytes.
 
 Rules
-- A piece is given out when all of its decompressed bytes are searched and clean; the number of held-back bytes is
-  bounded.
+- A piece is passed on once all of its decompressed bytes have been searched and are clean; the number of held-back
+  bytes is bounded.
 - Output is bounded as for a body that is labelled as compressed: PIECE_BYTES at a time, and MAX_RATIO for all of it.
   The members of a gzip file are bounded by its size: many tiny ones are refused.
 - A body that turns out not to be such a stream, and bytes after a stream, are not searched here: scrub.py searches them
@@ -46,8 +46,8 @@ from aileron.egress.scrub import Needles, Scrubber
 __all__ = ["Unlabelled"]
 
 MAX_HELD_BYTES: Final = 512 << 10
-"""Maximum number of compressed bytes that are held back until their decompressed text was searched: several pieces of
-64 KiB. Only a body with many bytes that decompress to nothing exceeds it.
+"""Maximum number of compressed bytes that are held back until their decompressed text has been searched: several pieces
+of 64 KiB. Only a body with many bytes that decompress to nothing exceeds it.
 """
 MAX_MEMBERS: Final = 1000
 """Maximum number of members of one gzip file, plus one for each MEMBER_BYTES of its size. Beginning a member costs as
@@ -197,8 +197,8 @@ def _pieces(stream: zlib._Decompress, data: memoryview | bytes, *, is_searched: 
 
 
 def _up_to_the_error(stream: zlib._Decompress, data: memoryview | bytes) -> bytes:
-    """Return the decompressed output of the longest beginning of `data` that has no error. The output is shorter than
-    PIECE_BYTES.
+    """Return the decompressed output of the longest prefix of `data` that zlib accepts without an error. The output is
+    shorter than PIECE_BYTES.
     """
     out, good, bad = b"", -1, len(data)  # no bytes have output too, if the last call ended with a full piece
     while bad - good > 1:

@@ -94,7 +94,7 @@ class WebSockets:
         lender: Lender,
         ca_pem: str | None,
     ) -> None:
-        """Take `tls`, which offers only HTTP/1.1. `ca_pem` are the certificate authorities that `tls` trusts in
+        """Take `tls`, which offers only HTTP/1.1. `ca_pem` contains the certificate authorities that `tls` trusts in
         addition to the system's.
         """
         self.resolve: Final = resolve

@@ -59,7 +59,7 @@ MAX_MESSAGE_BYTES: Final = 16 << 20
 Node).
 """
 MAX_WAITING: Final = 16
-"""Maximum number of parts that wait for the connector. Each part has at most the bytes of one read and those that a
+"""Maximum number of parts that wait for the connector. Each part has at most the bytes of one read and the bytes that a
 search held back, so all parts together have about 1 MiB.
 """
 PING_EVERY_S: Final = 20.0  # what websockets and Node's ws suggest; proxies drop what is silent for 30 to 60 s

@@ -51,11 +51,11 @@ the connector's pipe fills up and the connector has to wait.
 """
 
 _FLUSH_S: Final = 5.0
-"""Seconds for which bytes that a connector wrote before it closed a stream are still sent, as a kernel would do. Also
-the seconds that a service has to respond to a WebSocket's close.
+"""Seconds after a connector has closed a stream during which bytes that it wrote earlier are still sent, as a kernel
+would do. Also used as the time within which a service must respond to a WebSocket's close.
 """
 _END_S: Final = 1.0
-"""Seconds after _FLUSH_S in which the end of a stream is recorded."""
+"""Seconds, in addition to _FLUSH_S, to wait until the end of every stream is recorded."""
 _GOING_AWAY: Final = 1001
 """Close code for a WebSocket that the connector abandoned without closing it (RFC 6455 section 7.4.1)."""
 

@@ -116,8 +116,8 @@ class FrameChannel:
                 return self._taken()
 
     def rest(self) -> Frame | None:
-        """Return a frame that has already arrived, or None. Call this only when the child has left, so that no more
-        bytes arrive. Raises FrameError for bytes that are not frames.
+        """Return a frame that has already arrived, or None. Call this only once the child has left and no more bytes
+        can arrive. Raises FrameError for bytes that are not frames.
         """
         if self._kept is not None:
             return self._taken()

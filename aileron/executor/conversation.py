@@ -4,8 +4,9 @@ Runs in the daemon; the other side is hostile. The result is the step's output o
 the caller ends the jail.
 
 Rules
-- Every frame passes the session, which checks their order, before anything acts on it.
-- The first verdict wins: a denied capability, a broken protocol, the deadline, or the connector's own last frame.
+- The frame session (`HostSession`), which checks the order of frames, checks each frame before anything acts on it.
+- The first of these events determines the result: a denied capability, a broken protocol, the deadline, or the
+  connector's own last frame.
 - After its last frame the connector has a moment to leave; a further frame is a broken protocol. The connector has left
   when none of its processes can make another system call (ADR 50).
 - The log pipe is read to its end, and at most _LOG_BYTES are stored, with a mark where the log was cut. Control
@@ -277,8 +278,8 @@ class HostConversation:
         await self._outbox.send((message, body))
 
     async def _write_frames(self, tasks: TaskGroup) -> None:
-        """Write the waiting frames to the connector one by one. The session checks each here, in the order in which
-        they are written.
+        """Write the waiting frames to the connector one by one. The frame session checks each frame here, in the order
+        in which they are written.
         """
         try:
             async for message, body in self._to_write:
@@ -338,8 +339,8 @@ class HostConversation:
         self._verdict = None
 
     async def _denied(self, attempt: NetworkAttempt) -> None:
-        """Record, before the run ends, that a jailed connector tried to reach a network, as if a request had been
-        refused. Then make the attempt the failure of the try.
+        """Record a jailed connector's attempt to reach a network, before the run ends, in the form of a refused
+        request. Then make the attempt the failure of the try.
         """
         destination = attempt.destination.removeprefix("network:")
         await self._journal.denied(RequestDenial(0, "connect", destination, Reason.SYSTEM_CALL.value))

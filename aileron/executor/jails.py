@@ -2,9 +2,9 @@
 template that ended.
 
 Runs in the daemon. One task for each template (below `serve`) reads its messages and wakes the tasks that wait for a
-child. One template is for Python, unless it was unused for long. Others are started when they are first needed, and
-only a few run at a time: one for each set of libraries of compiled programs, shared by all static programs, and one for
-Python that may fork, whose children have control groups.
+child. One template is for Python; it ends when it has been unused for long. Others are started when they are first
+needed, and only a few run at a time: one for each set of libraries of compiled programs, shared by all static programs,
+and one for Python that may fork, whose children have control groups.
 
 A template is replaced after _RENEW_AFTER children, because all children share the template's memory layout and hash
 seed. The old template stays until its last child has ended.
@@ -48,8 +48,8 @@ person takes minutes to decide.
 _LOOKS: Final = 10
 """Number of checks for unused templates within IDLE_S, so that a template ends at most a minute late."""
 _START_S: Final = 20.0
-"""Maximum seconds for a template to start, without blocking the loop. Beyond it the run that needs the template fails
-with the reason.
+"""Maximum seconds to wait for a template that starts without blocking the loop. After that, the run that needs the
+template fails with the reason.
 """
 
 _REAP_DEADLINE_S: Final = 10.0
@@ -63,8 +63,8 @@ _FEW_RUNNING: Final = 4
 connector has left: the report is extra work, and returning before a jail is reaped would make no result faster.
 """
 _MAX_LEAVING: Final = 8
-"""Maximum number of connectors of one template that have left and are reaped in the background: enough for eight callers
-that leave at once. Reaping takes 1 to 2 ms each. Beyond it `end` waits, so that such connectors never pile up.
+"""Maximum number of connectors of one template that have left and are reaped in the background: enough for eight callers that
+leave at once. Reaping one takes 1 to 2 ms. Beyond this number `end` waits, so that such connectors never pile up.
 """
 _MAX_STARTED: Final = 4
 """Maximum number of templates in addition to Python's: for the sets of libraries in use, and for Python that may fork.
@@ -83,7 +83,7 @@ _log = logging.getLogger(__name__)
 
 
 class Jailed:
-    """A running connector, with the pipes of its Child and an end that can be awaited. `is_spare` is True until a run
+    """A running connector: the pipes of its Child, and methods that wait for its end. `is_spare` is True until a run
     takes the connector. `is_leaving` is True once the connector's run is over and it only has to be reaped.
     """
 
@@ -133,7 +133,9 @@ class Jailed:
         return ending
 
     async def _watch(self) -> None:
-        """Check all processes of the connector periodically while it runs, unless the kernel limits them by itself."""
+        """Measure all processes of the connector periodically while it runs, and end it if they exceed a limit. Do
+        nothing if the kernel enforces the limits itself.
+        """
         with self._watching:
             period_s = WATCH_PERIOD_S
             while self._child.ending is None:
@@ -283,7 +285,7 @@ class Jails:
 
     async def prepare(self, policy: Policy, runtime: ElfRuntime | None) -> None:
         """Wait for the template of Python without blocking the event loop, if a jail with these arguments needs that template
-        and none is running.
+        and it is not running.
 
         Raises the errors of `open`.
         """

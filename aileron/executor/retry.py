@@ -2,9 +2,9 @@
 
 A step gets at most 3 more tries, after 1, 2 and 4 s with jitter. It gets them only if the step is declared idempotent,
 the failure is transient (`network_error`, or `external_api_error` with 5xx or 429), and the wait ends before the step's
-deadline. A `Retry-After` in whole seconds is honoured if it is longer. A connection that is refused because nothing
-listens there is reported at once: a service that is starting takes longer than these seconds, and a person waits for
-the result.
+deadline. A `Retry-After` in whole seconds is honoured if it is longer. If a connection is refused because nothing
+listens at the address, the step is not retried: a service that is starting takes longer than these seconds, and a
+person waits for the result.
 
 >>> delay_s(0, retry_after_s=None, jitter=0.0)
 1.0

@@ -56,7 +56,7 @@ _READY_BYTES: Final = 256
 encoding.
 """
 _PREFIX_BYTES: Final = 8
-"""Bytes before the header of a frame: the length of the header, and that of the body."""
+"""Number of bytes before the header of a frame. They contain the length of the header and the length of the body."""
 _MOST_QUIET: Final = 256
 """Maximum number of connectors whose early acts are remembered."""
 

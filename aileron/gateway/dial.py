@@ -82,7 +82,7 @@ class Dialer(httpcore2.AsyncNetworkBackend):
 def refusal_of(host: str, peer: tuple[str, int], ours: Iterable[tuple[str, int]]) -> str | None:
     """Return why a connection to `peer`, an address and port that were reached under the name `host`, must be refused:
     it leads to one of `ours`, the addresses on which the daemon listens, or `host` is `localhost` and `peer` is another
-    machine. Return None if neither is so. Pure.
+    machine. Return None if neither applies. Pure.
     """
     address = _address(peer[0])
     for our_address, our_port in ours:

@@ -71,7 +71,7 @@ MAX_OF_STRANGERS: Final = MAX_IN_FLIGHT // 2
 connection of the pool to the upstreams, so they use at most half of the pool as well.
 """
 KEEP_S: Final = 60.0
-"""Seconds for which an idle connection upstream is kept open. The next request of an agent is seldom later. A
+"""Seconds for which an idle connection upstream is kept open. An agent's next request seldom comes later than that. A
 connection that the upstream closed is not used.
 """
 KEEP: Final = 16

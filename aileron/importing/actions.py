@@ -269,7 +269,9 @@ def _filled(title: str, found: list[str], operation: Imported) -> str:
 
 
 def _telling(operation: Imported) -> list[Input]:
-    """Return the inputs that identify a call: one title or similar, then those in the path, then the other required inputs."""
+    """Return the inputs that identify a call: first at most one whose name is in _TITLES, then those in the path, then the
+    other required inputs. Arrays and objects occur only if they are in the path.
+    """
     plain = [given for given in operation.inputs if given.kind not in ("array", "object")]
     titles = sorted(
         (given for given in plain if given.name in _TITLES and not given.is_path),

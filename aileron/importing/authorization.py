@@ -93,7 +93,9 @@ class _Absent(Exception):
 
 
 def settings_for(settings: Settings, server: Url, asked: Sequence[str]) -> Settings:
-    """Return settings that, for a server on this machine, also allow those addresses in `asked` that are on this machine."""
+    """Return settings that also allow the addresses in `asked` that are on this machine. If the server is not on this machine,
+    return `settings` unchanged.
+    """
     if server.host not in _LOOPBACK:
         return settings
     urls = [url for url in map(parse_url, asked) if url.host in _LOOPBACK]
@@ -227,7 +229,7 @@ class Discovery:
     def _check_local(self, url: Url, told: str) -> None:
         """Raise DocumentError if `url` is on this machine and the server is not.
 
-        Only a local server may send requests to this machine.
+        Only a local server may cause requests to this machine.
         """
         if url.host in _LOOPBACK and self._server.host not in _LOOPBACK:
             raise DocumentError(f"{told} is at {url.authority}, on this machine, and the server is not")
@@ -236,7 +238,7 @@ class Discovery:
 
     async def _first(self, places: Sequence[str], kind: type[DocumentError], problem: str) -> tuple[str, JSONObject]:
         """Return the first of the addresses `places` that has metadata, and the metadata itself. Raises `kind` with
-        `problem` if none has any.
+        `problem` if no address has metadata.
         """
         absent = []
         for place in places:

@@ -2,7 +2,8 @@
 
 Pure. A safe method reads, unless the operation's name begins with a verb that writes or its path ends in one. All other
 operations wait for a person, so that a wrong guess only makes a card less or more prominent, and never causes an unseen
-effect. A POST whose words only read gets the effect `read`, but still waits, because a name must not open the gate.
+effect. A POST whose name or path says that it only reads gets the effect `read`, but still waits, because a name must
+not open the gate.
 
 Source: RFC 9110 section 9.2.1; docs/reference/action-file.md (Effects).
 

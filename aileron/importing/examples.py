@@ -34,11 +34,11 @@ __all__ = ["Example", "bodies_of", "is_found", "problem_of"]
 _MAX_EXAMPLES: Final = 10
 """Maximum number of examples of one body."""
 _MAX_BYTES: Final = 48 << 10
-"""48 KiB: maximum size of an example of a body, which is the limit for all arguments of a step together."""
+"""48 KiB: maximum size of an example of a body; the same as the limit for all arguments of a step together."""
 _MAX_DEPTH: Final = 32
 _BODY: Final = ("request_body", "requestBody", "body")
-"""Names of the members, in an example that shows a complete request with address and parameters, that can have the
-request's body.
+"""Names of members that can contain the request's body, in an example that shows a complete request with address and
+parameters.
 """
 
 

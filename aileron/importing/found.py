@@ -190,7 +190,7 @@ def _snake(text: str) -> str:
 
 
 def _line(value: Any) -> str:
-    """Return a title or similar as one line of visible text; empty if it is not text."""
+    """Return a title, or a similar value, as one line of visible text; empty if the value is not text."""
     from aileron.importing.words import line
 
     return line(value) if isinstance(value, str) else ""

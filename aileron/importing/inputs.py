@@ -205,7 +205,8 @@ class Inputs:
     def _shrink(self) -> None:
         """Shrink inputs, the largest first, to a fair share of _MAX_RULES bytes, and further only if that is not enough.
 
-        Parts that an example uses are cut last, and only from required inputs, because these cannot be left out.
+        Parts that an example uses are cut last, and only from required inputs, because a required input cannot be left
+        out.
         """
         weights = {entry.name: _weight(entry) for entry in self._inputs}
         share = _share(list(weights.values()), _MAX_RULES)
@@ -222,7 +223,9 @@ class Inputs:
         return self._whole.get(entry.name, (Taken(entry.rule, ()), ()))
 
     def _in(self, entry: Input, most_bytes: int, *, keeps_used: bool) -> Input:
-        """Return an input with its rule shrunk so that the input has `most_bytes`, or as few bytes as possible."""
+        """Return an input with its rule shrunk so that the input has `most_bytes`, or as few bytes as possible. With
+        `keeps_used`, properties that an example uses are not removed.
+        """
         taken, used = self._whole_of(entry)
         made = shrunk(taken, most_bytes - len(entry.description) - len(entry.name), used, keeps_used=keeps_used)
         self._whole[entry.name] = (made, used)

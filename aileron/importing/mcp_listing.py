@@ -43,8 +43,8 @@ _MAX_DEPTH: Final = 200
 """Maximum number of nested levels in the list of tools; the same limit as for a document (reading.py)."""
 _REFUSALS: Final = (401, 403)
 _MIN_SECRET: Final = 8
-"""Minimum number of characters of a token that is searched for in what the server sends, as for a lent credential
-(egress/credentials/lent.py).
+"""Minimum length in characters of a token that is searched for in the server's text. A lent credential has the same
+minimum (egress/credentials/lent.py).
 """
 _CONNECTIONS: Final = 2
 """Maximum number of connections to the server: one for the current response, one to refuse the server's own requests."""

@@ -49,10 +49,11 @@ _T = TypeVar("_T")
 def discovered(
     source: str, challenge: Bearer | None, settings: Settings, *, auth_server: str | None, scopes: Sequence[str]
 ) -> Authorization:
-    """Return where a person signs in for the MCP server at `source`. `challenge` is the one in the server's response;
-    None if it has none.
+    """Return where a person signs in for the MCP server at `source`. `challenge` is the challenge in the server's
+    response; None if the response has none.
 
-    Raises DocumentError if that fails; its subclass NoMetadataError if the server has no information about sign-ins.
+    Raises DocumentError if the discovery fails; its subclass NoMetadataError if the server has no information about
+    sign-ins.
     """
     url = address_of(source)
 

@@ -100,7 +100,7 @@ _PERHAPS_SECRETS: Final = frozenset("token key secret".split())
 _ABOUT_SECRETS: Final = re.compile(r"\bapi[ -]?key|\bauth|\bcredential|\bbearer", re.IGNORECASE)
 _IN_BODY: Final = re.compile(rf"{re.escape(IN_BODY)}(?:/(?:[^~/]|~[01]){{1,64}}){{1,8}}")
 _MAX_LINKED: Final = 4
-"""Maximum number of parameters for the next page; known services use a token, or an id and a time."""
+"""Maximum number of parameters that a link to the next page sets; known services use a token, or an id and a time."""
 _FIELDS: Final = 'Fields to return of each item{such_as}; ["*"] for all. Long answers have the most telling ones.'
 
 
@@ -131,7 +131,7 @@ class Unimported(msgspec.Struct, frozen=True):
 
 
 class Importer:
-    """An importer for operations of one document and one credential."""
+    """An importer of one document's operations, all of which use the same credential."""
 
     def __init__(self, described: Described, credential: Credential) -> None:
         self.packer: Final = Packer(described.references, is_3_0=described.is_3_0)

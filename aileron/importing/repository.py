@@ -53,7 +53,9 @@ _MAX_HOSTS: Final = 32
 _OPEN: Final = HostPort("host.invalid", 443)
 """Stand-in for a host that is not known yet."""
 _MAX_DOCUMENT: Final = 32 << 20
-"""32 MiB: maximum size, as for documents. A hundred operations can repeat parts that the document has only once."""
+"""32 MiB: maximum size of the packed operations, the same as for a document. A hundred operations can repeat parts that
+the document has only once.
+"""
 _AFFIX: Final = re.compile(r"^(?:aileron-)?connector-|-connector$")
 
 
@@ -87,7 +89,7 @@ class Made(msgspec.Struct, frozen=True, kw_only=True):
     license: str
     """Licence that the document states; empty if it states none."""
     is_guessed_address: bool = False
-    """True if the document specifies no server, so that the document's own address is used."""
+    """True if the document specifies no server, and the document's own address is used instead."""
     is_document: bool = True
     """False for an MCP server's tools, which have no licence and declare no credential."""
 

@@ -113,7 +113,7 @@ _HINTS: Final[Mapping[str, str]] = {
     "minimum": "number",
     "maximum": "number",
 }
-"""Keywords that show the type of a schema that does not state it."""
+"""Keywords from which the type of a schema is inferred if the schema does not state it."""
 
 
 def size_of(value: Any) -> int:
@@ -122,7 +122,7 @@ def size_of(value: Any) -> int:
 
 
 def json_of(schema: Schema) -> JSONObject:
-    """Return a schema as the JSON object that it is. Nothing is copied."""
+    """Return `schema` itself, typed as a JSON object. Nothing is copied or converted."""
     value: Any = schema
     found: JSONObject = value
     return found
@@ -239,8 +239,8 @@ class Rules:
         """Return the alternative of a request body's schema that is an object, so that its properties can be given one
         by one, and text about the other alternatives.
 
-        References in the alternative are resolved. The result has None in its place if the body is not an object with
-        properties, or its examples are not objects.
+        References in the alternative are resolved. The first item of the result is None if the body is not an object
+        with properties, or its examples are not objects.
         """
         self._steps, self._lost, self._least_depth, self._tried = 0, [], 0, 0
         used = used if self._all_tried < _MAX_ALL_TRIED else ()

@@ -57,7 +57,7 @@ class Credential(msgspec.Struct, frozen=True, kw_only=True):
     format: str | None = None
     query: str | None = None
     is_guess: bool = False
-    """True if the document does not specify the form of the key in `Authorization`, so that the form is a guess."""
+    """True if the document does not specify the form of the key in `Authorization`, so the form is a guess."""
     authorize_url: str = ""
     token_url: str = ""
     scopes: tuple[str, ...] = ()

@@ -138,8 +138,8 @@ def remarks(origin: Origin, *, private: Collection[HostPort] = (), plain: Collec
 
 
 def _permission(origin: Origin) -> str:
-    """Return a note for the person that says how to allow a host that egress refuses. A host on this machine may be without
-    TLS, so the note covers both cases.
+    """Return a note for the person that says how to allow a host that egress refuses. For a host on this machine, the note has
+    a command for each case, with TLS and without.
     """
     name = origin.host
     allow = "it is refused until you allow it\n  fix: aileron config add egress."

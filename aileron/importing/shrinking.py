@@ -103,8 +103,9 @@ def _cut_choices(rule: Rule, most_bytes: int) -> Iterator[Lost]:
 
 
 def _cut_properties(rule: Rule, most_bytes: int, used: Sequence[Any], *, keeps_used: bool) -> list[Lost]:
-    """Remove optional properties from a rule while it has more than `most_bytes`: first those in no example; of these
-    the deepest, then objects and lists, then the last ones. Return what was removed.
+    """Remove optional properties from a rule while it has more than `most_bytes`, and return what was removed.
+    Properties that occur in no example in `used` go first; with `keeps_used`, only they go. Among equals: deeper before
+    shallower, then objects and lists before other types, then later before earlier.
 
     Each object keeps at least one property.
     """

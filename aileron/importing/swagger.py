@@ -1,7 +1,8 @@
 """Conversion of a Swagger 2.0 document to the shape of OpenAPI 3.0, as far as the import of operations needs it.
 
-Pure. Schemas stay in place with their references, because those of 2.0 nearly equal those of 3.0. In the rest, 2.0 differs:
-bodies and forms are parameters, the type of a parameter is directly in the parameter, and the host is in three keys.
+Pure. Schemas stay in place with their references, because schemas of 2.0 are nearly the same as those of 3.0. Swagger 2.0
+differs from 3.0 in other parts: bodies and forms are parameters, the type of a parameter is directly in the parameter, and the
+host is in three keys.
 
 Source: OpenAPI Specification 2.0; its differences from 3.0 in "Upgrading from Swagger 2.0 to OpenAPI 3.0". Not here: OpenAPI
 3.x.

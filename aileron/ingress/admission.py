@@ -65,7 +65,7 @@ class BusyError(Exception):
 
 class TokenBucket:
     """A rate limiter (token bucket): it refills with `rate` tokens per second, up to `most`. A caller that takes more
-    than it holds waits.
+    tokens than the bucket holds must wait.
     """
 
     def __init__(self, rate: float, most: float) -> None:

@@ -2,7 +2,7 @@
 a new one.
 
     accepted ──► silent ──(a request)──► asking ──(its response begins)──► answered ──(response ends)──► silent
-                    └──────────── in any state: a request shows an open session ────────────► known
+                    └──────────── in any state: a request has an open session's token ──────► known
 
 Rules
 - There are at most MAX_CONNECTIONS at once. At the maximum, one stranger's connection is ended for each new one: the
@@ -40,7 +40,7 @@ request as soon as they are connected, or have just sent one.
 """
 ACCEPTED_AT_ONCE: Final = 8
 """Number of connections accepted in one turn of the event loop. A request is read five turns after its connection is
-accepted. In that time too few newer connections are accepted to make it the oldest of MAX_SILENT.
+accepted. In those five turns, too few newer connections are accepted to make it the oldest of MAX_SILENT connections.
 """
 BACKLOG: Final = 128
 RECEIVE_BUFFER: Final = 65536
@@ -69,8 +69,8 @@ class Places:
         return not self._taken and self._used_at <= moment
 
     def make_room(self) -> bool:
-        """Return whether there is a place for one more TCP connection. If all are taken, end a connection of a caller
-        without an open session.
+        """Make room for one more TCP connection: if all places are taken, end a connection of a caller without an open
+        session. Return False if there is no such connection.
         """
         if len(self._taken) < MAX_CONNECTIONS:
             return True
@@ -146,15 +146,15 @@ class Place(socket.socket):
         self._ends = end
 
     def asks(self) -> None:
-        """Record that a request has arrived on this connection. Until the request shows an open session, its caller
-        counts as unknown.
+        """Record that a request has arrived on this connection. Until it is known that the request has the token or
+        cookie of an open session, the caller counts as unknown.
         """
         if self._has_place:
             self._is_known = False
             self._places.mark_asking(self)
 
     def shows_session(self) -> None:
-        """Record that the current request shows an open session."""
+        """Record that the current request has the token or cookie of an open session."""
         self._is_known = True
         self._places.mark_known(self)
 

@@ -170,10 +170,11 @@ class Exchange:
 
 @contextlib.contextmanager
 def unread_thrown_away(exchange: socket.socket) -> Iterator[None]:
-    """Yield; at the end of the block, shut down the socket of an exchange for reading, and discard unread data.
+    """Return a context manager that, at the end of its block, shuts down the socket of an exchange for reading, and
+    discards unread data.
 
-    Otherwise closing the socket would discard data that it has sent, too: the other end gets ECONNRESET before it can
-    read that data (net/unix/af_unix.c).
+    Otherwise, closing the socket with unread data would also discard data that was sent on it: the other end gets
+    ECONNRESET before it can read that data (net/unix/af_unix.c).
     """
     try:
         yield

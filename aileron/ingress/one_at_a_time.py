@@ -2,8 +2,8 @@
 its response.
 
 Runs between a connection (server.py) and the application, as a subclass of Hypercorn's H11Protocol. If a client sends
-data before its response is complete, Hypercorn stores the data and reads no more until then. So it would not detect
-that the client has disconnected, and an endless response would never stop.
+data before its response is complete, Hypercorn stores the data, and reads no more until the response is complete. So
+Hypercorn would not detect that the client has disconnected, and an endless response would never stop.
 
     request ──(complete)──► data that arrives now was sent ahead: discarded, `Connection: close`, MAX_AHEAD at most
                └──(complete response sent)──► data that arrives now is the next request, which waits for its turn
@@ -12,7 +12,7 @@ Rules
 - A connection is read while its response is made. Data that arrives meanwhile is not stored; only its arrival is recorded.
 - A client that has received every byte of a response may send the next request, even if the application has not yet said that
   the response is complete.
-- No other version of HTTP, no WebSocket: a request to switch to one is answered like a plain request.
+- No other version of HTTP and no WebSocket: a request to switch to either is answered like a plain request.
 
 Source: RFC 9112 section 9.3.2, RFC 9110 section 7.8; h11's states (their_state PAUSED). Not here: connections (server.py), first
 lines (request_line.py).

@@ -3,8 +3,8 @@
 Runs in ingress for the doors on TCP, and in the daemon for the sockets of the home.
 
 Rules
-- Only HTTP/1.1 is supported. Hypercorn would use HTTP/2 with a client that begins with it, and never end such a connection
-  while it is silent; no client of Aileron uses HTTP/2.
+- Only HTTP/1.1 is supported. Hypercorn would use HTTP/2 with a client that begins with it, and would never end such a
+  connection while the client is silent; no client of Aileron uses HTTP/2.
 - One request is handled at a time: data that a client sends before it has the response is discarded (one_at_a_time.py). RFC
   9112 section 9.3.2 requires the client to send it again. So no work outlives the connection that requested it.
 - Up to twice READ_AHEAD bytes are read before the application needs them.

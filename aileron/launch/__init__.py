@@ -1,4 +1,4 @@
-"""The start of a coding agent with its actions registered: one module for each agent, which changes none of the
+"""The start of a coding agent with its actions registered: one module for each agent. A launch changes none of the
 agent's files.
 
 agent.py      the values of a launch: the request, the setup that an agent's module returns, and the type `Agent`

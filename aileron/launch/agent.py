@@ -113,7 +113,7 @@ class LaunchRequest:
     files: Mapping[Path, str] = dataclasses.field(default_factory=dict, repr=False)
 
     def has_kept_key(self, provider: str) -> bool:
-        """Return whether the vault has the provider's key, so that the agent uses the session's token instead."""
+        """Return whether the vault has the provider's key; if so, the agent uses the session's token instead."""
         return self.gateway is not None and provider in self.gateway.kept
 
     def says(self, variable: str) -> bool:
@@ -130,7 +130,7 @@ class LaunchRequest:
 class Setup:
     """The setup with which the agent is started: arguments, and changes to the user's environment. `notes` are for the user.
 
-    `from_vault` are the providers that the agent reaches with the vault's key, so that it needs no key of its own.
+    `from_vault` are the providers that the agent reaches with the vault's key. It needs no key of its own for them.
     """
 
     arguments: tuple[str, ...]
@@ -172,10 +172,10 @@ class KeyFile(msgspec.Struct, frozen=True):
 
 
 class OwnQuestions(msgspec.Struct, frozen=True):
-    """The questions that an agent itself asks before it runs commands, also in a cell. With an option in `unasked`
-    the agent cannot ask, and refuses commands.
+    """The questions that an agent itself asks before it runs commands, even in a cell. With an option in `unasked` the
+    agent cannot ask, and refuses commands.
 
-    `note` tells the user so, unless an option in `settled` was given, too.
+    `note` tells the user that the agent cannot ask, unless an option in `settled` was given, too.
     """
 
     unasked: tuple[str, ...]
@@ -184,7 +184,8 @@ class OwnQuestions(msgspec.Struct, frozen=True):
 
 
 class CellNeeds(msgspec.Struct, frozen=True, kw_only=True):
-    """The parts of the person's home and environment that an agent needs in a cell, where no other part exists.
+    """The parts of the person's home and environment that an agent needs in a cell. A cell contains no other part of
+    them.
 
     `directories` and `files` are the agent's settings and state. They are writable, and are made if they are missing. A
     single file cannot be replaced by a rename in a cell (EBUSY), so a file is listed only if the agent is known to write it

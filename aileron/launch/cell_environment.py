@@ -152,7 +152,7 @@ def passed(
 
 
 def _is_harmless_name(name: str, value: str) -> bool:
-    """Return whether the name of a variable shows that it contains no credential and runs no code. A variable is always
+    """Return whether a variable, judged by its name, contains no credential and runs no code. A variable is always
     harmless if its value is a switch, or if its value is a number and its name says that it counts something.
     """
     is_number = re.fullmatch(_NUMBER, value) is not None

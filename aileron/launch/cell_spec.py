@@ -1,5 +1,5 @@
-"""The specification of one agent's cell: the paths that it sees in its cell, and its program and environment, determined from its
-needs, the project, the person's environment and options.
+"""The specification of one agent's cell: the paths that the agent sees in the cell, and its program and environment. They are
+determined from the agent's needs, the project, and the person's environment and options.
 
 Runs in the command that starts the cell, outside the cell. It reads the file system to resolve every path, and
 changes nothing: `missing` lists the files that must be made first. `aileron launch --explain` prints the same result.
@@ -405,8 +405,8 @@ class _Shown:
 
     def _is_shown_by(self, bind: Bind, above: Bind) -> bool:
         """Return whether the bind `above` makes `bind` unnecessary. It does if both show the same files and are equally
-        writable. A difference in that counts only if it is intended; for a directory of PATH in a writable project, it
-        is not.
+        writable. If only one of them is writable, `bind` is still unnecessary unless that difference is intended; for a
+        directory of PATH in a writable project, it is not intended.
         """
         below = bind.target[len(above.target.rstrip("/")) :]
         if bind.source != above.source.rstrip("/") + below:
@@ -429,7 +429,7 @@ class _Shown:
                 yield place
 
     def is_kept_back(self, path: str) -> bool:
-        """Return whether a path is never shown, or only if a person names it."""
+        """Return whether a path is never shown, or is shown only if a person names it."""
         machine = self.machine
         if (
             is_within(machine.aileron_home, path)

@@ -47,8 +47,8 @@ _HOSTS = {
     "openai": ("OPENAI_HOST", "OPENAI_API_KEY", ("OPENAI_BASE_URL",)),
     "anthropic": ("ANTHROPIC_HOST", "ANTHROPIC_API_KEY", ()),
 }
-"""Names of goose's environment variables by provider: the variable of its address, that of its key, and others that set
-the address.
+"""Names of goose's environment variables for each provider: the variable with its address, the variable with its key,
+and other variables that set the address.
 """
 _OWN = re.compile(rf"^ +{NAME}:\s*$(?P<rest>(?:\n(?! {{0,2}}\S).*)*)", re.MULTILINE)
 """Pattern of the extension with Aileron's name in goose's configuration, with its lines, which goose indents by more

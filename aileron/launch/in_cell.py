@@ -1,10 +1,10 @@
 """The run of an agent in a cell, in the foreground of this process's terminal, from before its start until every
 process in the cell has ended.
 
-Runs in the command, outside the cell. By this process the daemon recognizes requests that come through the session's
-doors. In order: the agent's missing files are made; the names in its writable places are read; the cell is prepared,
-and meanwhile the session opened; the doors are opened; the agent starts; at its end the cell is closed, and its
-changes are reported.
+Runs in the command, outside the cell. The daemon uses this process to recognize requests that come through the
+session's doors. In order: the agent's missing files are made; the names in its writable places are read; the cell is
+prepared, and meanwhile the session opened; the doors are opened; the agent starts; at its end the cell is closed, and
+its changes are reported.
 
 Rules
 - The session's token never enters a cell: it is in the preamble of one door, which is sent outside the cell.

@@ -40,8 +40,9 @@ _DATA: Final = frozenset({".git", ".hg", ".svn", ".jj", ".sl", "__pycache__", "s
 
 
 class Lead(NamedTuple):
-    """A symbolic link or a pyvenv.cfg in the project that leads out of it, its resolved target, and the links outside
-    the project on the path to the target. Also a symbolic link in the agent's settings (cell_spec.py), without `links`.
+    """A symbolic link or a pyvenv.cfg in the project that leads out of the project, with its resolved target. `links`
+    are the links outside the project on the path to the target. This class is also used for a symbolic link in the
+    agent's settings (cell_spec.py); `links` is then empty.
     """
 
     path: str

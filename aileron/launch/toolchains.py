@@ -3,10 +3,10 @@ never credentials.
 
 Runs in the command that starts the cell. It reads directories and links, but starts no program.
 
-A directory in PATH is shown, and the targets of its links. If a target is in a toolchain of the table, the table says
-which parts of the toolchain are shown: for example cargo's programs without its credentials, or nvm's versions.
-Otherwise the tree that the program needs is shown: the outermost `node_modules`, a virtual environment and its
-Python, the prefix whose `bin` contains it, else only the file.
+A directory in PATH is shown, together with the targets of its links. If a target is in a toolchain of the table, the
+table says which parts of the toolchain are shown: for example cargo's programs without its credentials, or nvm's
+versions. Otherwise the tree that the program needs is shown: the outermost `node_modules`, a virtual environment and
+its Python, the prefix whose `bin` contains it, else only the file.
 
 Source: the manuals of the tools. Not here: programs of the system (system_mounts.py), whether a path may be shown (cell_spec.py).
 """
@@ -39,8 +39,8 @@ __all__ = [
 
 
 class Where(msgspec.Struct, frozen=True, dict=True):
-    """The machine as toolchains are searched in it: the person's resolved home, their environment, and the resolved
-    folders that an agent may have `written` to.
+    """The values that the search for toolchains depends on: the person's resolved home, their environment, and the
+    resolved folders that an agent may have written to (`written`).
     """
 
     home: str

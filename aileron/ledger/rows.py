@@ -96,8 +96,8 @@ class ApprovalRow(msgspec.Struct, frozen=True, kw_only=True):
     surface: str | None = None
     name: str | None = None
     asked: str | None = None
-    """Digest that the question had when it was asked, if the decision was about another candidate; None if that is
-    `digest`.
+    """Digest that the question had when it was asked, if the decision was about a candidate with another digest; None
+    if the question's digest is still `digest`.
     """
     preview: str | None = None
     """Digest of the preview that was shown with the candidate that the decision is about; None if no preview was shown."""

@@ -312,8 +312,8 @@ class Transaction(States):
         raise _not_found("run", run_id) if found is None else already("run", run_id, found[0])
 
     def insert_approval(self, row: ApprovalRow, subject: bytes) -> None:
-        """Insert a question to a person with the current time as its time of creation. `subject` is exactly the subject
-        of the question.
+        """Insert a question to a person with the current time as its time of creation. `subject` has the exact bytes of
+        the question's subject, such as the frozen plan.
         """
         values = {
             **msgspec.structs.asdict(row),
@@ -530,8 +530,8 @@ class Ledger:
                 self._news = None
 
     def commit_later(self, work: Callable[[Transaction], object]) -> None:
-        """Run `work` before the next function that any caller commits, in the same commit; if there is none within 20
-        ms, run it then.
+        """Run `work` before the next function that any caller commits, in the same commit. If no function is committed
+        within 20 ms, run `work` by itself then.
 
         No other work may depend on `work`.
 
@@ -879,7 +879,8 @@ def events_query(wanted: EventFilter, rarest: str | None = None) -> tuple[str, l
     The statement names one index, and checks all other conditions in the rows that the index returns, so that the query
     plan never depends on statistics. The index is the one for two of the conditions together, if there is one,
     otherwise that of `rarest`. Bounds in time are converted to bounds in row numbers with the index on time. Rows made
-    while the clock was behind are left out of that search; of all others, times and row numbers have the same order.
+    while the clock was set back are left out of that search; in all other rows, times and row numbers have the same
+    order.
     """
     equal = {column: value for column, value in _equal(wanted).items() if value is not None}
     index = _index_of_two(equal)

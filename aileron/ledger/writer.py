@@ -42,9 +42,9 @@ if TYPE_CHECKING:
 __all__ = ["GroupFailed", "GroupStore", "GroupWriter"]
 
 MAX_GROUP: Final = 256
-"""Maximum number of queued functions that are written in one group; functions of `commit_later` that are to run before
-the last of them are added. Beyond about a hundred functions the flush to disk no longer takes most of the time, and the
-first function in the queue should not wait.
+"""Maximum number of queued functions that are written in one group; functions of `commit_later` that must run before
+one of these are written in addition. Beyond about a hundred functions the flush to disk no longer takes most of the
+time, and the first function in the queue should not wait.
 """
 MAX_WAITING: Final = 4096
 """Maximum number of functions in the queue: 16 groups, about 0.1 s of work; a longer queue means that the disk has stopped."""
@@ -154,8 +154,8 @@ class GroupWriter(Generic[Tx]):
         return result
 
     def commit_later(self, work: Callable[[Tx], object]) -> None:
-        """Queue `work` to run before the next queued function, in the same group; if there is none within LATER_S, run
-        it then.
+        """Queue `work` to run before the next queued function, in the same group. If no function is queued within
+        LATER_S, run `work` by itself then.
 
         No caller waits for the result: if it could not be written, the next caller gets the error. Raises AileronError as
         `commit`.

@@ -13,10 +13,10 @@ Rules
   anyway.
 - A byte of the output is `*` if and only if it is part of an occurrence, overlapping ones included; how the input was cut into
   pieces makes no difference, except for the next rule.
-- The longest end of the input that is the beginning of a form is held back. That must not delay a protocol that waits for a
-  response: when the service is quiet, up to SHOWN of the held bytes are returned. The rest follows when it is clear whether
-  the bytes belong to an occurrence. So if a service sends an occurrence in two parts, or ends the stream within an occurrence,
-  at most SHOWN bytes of the occurrence are visible.
+- The longest suffix of the input that is the beginning of a form is held back. That must not delay a protocol that waits for a
+  response: when the service is quiet, up to SHOWN of the held bytes are returned. The rest follows when it is clear whether the
+  bytes belong to an occurrence. So if a service sends an occurrence in two parts, or ends the stream within an occurrence, at
+  most SHOWN bytes of the occurrence are visible.
 
 aileron/egress/scrub.py holds back more, and finds other spellings, because an HTTP response has an end, and an HTTP service
 may store the requests. Here the secret was sent only in the login, in a few forms whose exact bytes are known.
@@ -115,8 +115,8 @@ class Mask:
         return sorted(found)
 
     def _unfinished(self, text: bytes) -> int:
-        """Return the index of the longest end of `text` that is the beginning of a form of the secret; the length of
-        `text` if there is none.
+        """Return the index at which the longest suffix of `text` that is the beginning of a form of the secret starts;
+        the length of `text` if there is no such suffix.
         """
         cut = len(text)
         first = max(0, cut - self._reach)

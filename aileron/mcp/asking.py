@@ -144,7 +144,7 @@ class Agent:
 
 def _carried(arguments: JSONObject) -> tuple[bytes, str | None]:
     """Return the arguments as JSON, and None. If JSON cannot represent them, return empty bytes and a description of
-    the problem. The SDK's parsers accept more than JSON has.
+    the problem. The SDK's parsers accept values that JSON does not allow.
     """
     misfit = misfit_in(arguments)
     if misfit is None:

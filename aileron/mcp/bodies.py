@@ -33,8 +33,8 @@ async def drain_body(receive: Receive) -> None:
 
 
 async def read_body(receive: Receive, *, kept: int = MAX_LINE_BYTES) -> bytes | JSONResponse:
-    """Return the body of a request, or an error response. At most `kept` bytes of the body are stored. The response is
-    returned if the body is longer than MAX_LINE_BYTES, does not arrive in time, or breaks off.
+    """Return the body of a request, or an error response if the body is longer than MAX_LINE_BYTES, does not arrive in
+    time, or breaks off. Of a body longer than `kept` bytes, only the beginning is stored and returned.
     """
     body = bytearray()
     size = 0

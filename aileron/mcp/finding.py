@@ -57,8 +57,8 @@ _SATURATION: Final = 1.2
 _LENGTH: Final = 0.6
 """BM25's b, which determines how much less a word counts in a longer field."""
 _ALIKE_WEIGHT: Final = 0.7
-"""Weight of a word to which ALIKE gives the same meaning as a word of the request. Values from 0.5 to 0.8 change
-the result of two requests in sixty.
+"""Weight of a word that ALIKE lists as a synonym of a word of the request. Values from 0.5 to 0.8 change the result of
+two requests in sixty.
 """
 _PREFIX_WEIGHT: Final = 0.6
 _MIN_PREFIX: Final = 3
@@ -200,8 +200,8 @@ class _Corpus(NamedTuple):
         return {word: weight * worth for word, weight in there.items()}
 
     def score(self, document: _Document, asked: Sequence[dict[str, float]]) -> float:
-        """Return a score of how well an action's document matches a request. It is the sum, over the words of the
-        request, of the best alternative for each.
+        """Return a score of how well an action's document matches a request. For each word of the request, only its
+        best-scoring alternative is added to the score.
         """
         return sum(
             max(

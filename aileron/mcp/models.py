@@ -72,7 +72,9 @@ def build_served() -> None:
 
 
 def _build(annotations: Iterable[Any], built: set[type[BaseModel]]) -> None:
-    """Build the pydantic models in these annotations. Each is built after the models of its fields, which it then shares."""
+    """Build the pydantic models in these annotations. The models of a model's fields are built first, so that it can
+    reuse them.
+    """
     for annotation in annotations:
         for model in _models_in(annotation):
             if model not in built:

@@ -63,7 +63,7 @@ that exceeds it ends, and is restarted.
 LOG_BYTES: Final = 32 << 20
 """RLIMIT_FSIZE of the process in bytes. Standard error is the daemon's log, which is rotated at 5 MiB."""
 _LOOKS: Final = 10
-"""Number of times that the process checks whether it is used, within the time after which it reports Resting."""
+"""Number of checks for recent use that the process makes during the idle time after which it reports Resting."""
 _PASSED: Final = 2
 """Number of descriptors that are passed with an order to serve an agent: its connection or exchange, and its channel."""
 _LET_GO_S: Final = 10.0
@@ -198,8 +198,8 @@ class _Process:
 
     async def _serve_request(self, sock: socket.socket, session: str, agent: Agent) -> None:
         """Serve an HTTP request over the exchange's socket `sock` until the MCP server has finished. After the response
-        was sent completely, the daemon closes its end; that must not cancel the server's task, or the SDK would treat
-        the request as failed and forget the session that it began.
+        was sent completely, the daemon closes its end. That must not cancel the server's task: the SDK would treat the
+        request as failed, and forget the session that the request began.
         """
         with sock:
             exchange = Exchange(sock)

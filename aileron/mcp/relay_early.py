@@ -7,7 +7,7 @@ that request waits.
 
 Rules
 - Answers come only from the file. A relay that has connected to a daemon no longer uses the file.
-- `tools/list` is answered for the version that was negotiated, and without a cursor.
+- `tools/list` is answered only for the version that was negotiated, and only if the request has no cursor.
 - The stored list of tools has every action. If a session can only use some, its request waits for the daemon: the file
   has the digests of such sessions' tokens.
 

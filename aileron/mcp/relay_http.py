@@ -13,8 +13,9 @@ Rules
 - Each request has a connection of its own. On a kept-alive connection, the relay could not tell "closed before the
   answer" from "closed before the request", so calls that never began would have an unknown outcome. The price is a TLS
   handshake for each request.
-- Each request shows its protocol: a request with a version in its `_meta` is of the 2026 protocol, and gets the headers
-  that repeat parts of it; any other request belongs to the session that `initialize` began.
+- The relay knows a request's protocol from the request itself. A request with a version in its `_meta` is of the 2026
+  protocol, and gets the headers that repeat parts of it. Any other request belongs to the session that `initialize`
+  began.
 - Cancelling a request of the 2026 protocol closes its connection. In the older versions, a notification cancels the
   request.
 - Redirects are never followed, and no proxy is used.
@@ -349,7 +350,7 @@ class HttpRelay:
 
     def _heard(self, flight: _Flight, message: Message, data: bytes, *, is_again: bool) -> bytes:
         """Convert a notification that the daemon sends before the answer into a line for the client, and return it; empty
-        if the client must not get the notification.
+        if the client must not get the notification. `is_again` is true on the connection of a reopened subscription.
         """
         if flight.method == LISTEN and message.get("method") == "notifications/subscriptions/acknowledged":
             if flight.is_heard and is_again:

@@ -10,8 +10,8 @@ Rules
   is not repeated as a call.
 - Every other open request gets one answer, which says that its outcome is unknown.
 - The handshake of the 2025 protocol (`initialize`) belongs to a connection. It is repeated for each new connection, and its
-  answer is hidden from the client, which already has one. A `subscriptions/listen` of the 2026 protocol is opened again under
-  its own id.
+  answer is hidden from the client, which already has one. A `subscriptions/listen` of the 2026 protocol is opened again with
+  its original id.
 - Bounds: at most `MAX_OPEN` requests, and at most `MAX_KEPT_BYTES` of requests that may be sent again.
 
 >>> conversation = ClientConversation()
@@ -301,7 +301,9 @@ class TooLong:
         self._scanner.feed(piece)
 
     def refusal(self, why: str) -> bytes:
-        """Return the error for the overlong line, with the reason `why`, under no id if the line has no id."""
+        """Return the error for the overlong line, with the reason `why` and the line's id, or a null id if the line has
+        none.
+        """
         return as_line(failed(self._scanner.found(), why))
 
 

@@ -178,7 +178,7 @@ class McpServer:
 
     @contextlib.asynccontextmanager
     async def run(self) -> AsyncIterator[None]:
-        """Run HTTP sessions and notifications to connections until the block ends. This can be entered only once."""
+        """Run the HTTP sessions, and send notifications to connections, until the block ends. This can be entered only once."""
         async with self._sdk.session_manager.run(), anyio.create_task_group() as tasks:
             self._tasks = tasks
             try:
@@ -255,8 +255,8 @@ class McpServer:
                 del self._requests[session]
 
     def _opens_one_more(self, scope: Scope, session: str) -> bool:
-        """Return whether a request would begin an HTTP session, in an MCP version before 2026, beyond the maximum for
-        the Aileron session `session`.
+        """Return whether a request would begin one HTTP session more than the Aileron session `session` can have. Only
+        MCP versions before 2026 have HTTP sessions.
         """
         fields = {name: value.decode("latin-1") for name, value in scope["headers"]}
         if b"mcp-session-id" in fields or fields.get(b"mcp-protocol-version") in MODERN_PROTOCOL_VERSIONS:

@@ -11,7 +11,7 @@ Rules
 - Only a member of the outermost object is the id, never a nested member. If there are several, the last counts, as in every
   parser here.
 - The contents of nested values are not stored, and the search ends when _MAX_KEPT bytes are stored.
-- A line that has a `result` or an `error` is an answer, and nobody waits for an answer to it.
+- A line that has a `result` or an `error` is itself an answer and needs none, so its id is not returned.
 
 Source: JSON-RPC 2.0, section 5: the id is null only "if there was an error in detecting the id". Not here: finding the fault
 in a value (aileron/model/misfit.py).

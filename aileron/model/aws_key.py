@@ -60,9 +60,10 @@ class AwsKey(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, username: str | None, value: Secret) -> Self:
-        """Return the AWS key in `value`, a stored secret; `username` is the access key ID, if it is stored apart.
+        """Return the AWS key in `value`, a stored secret; `username` is the access key ID, if that is stored
+        separately.
 
-        Raises ValueError saying what is wrong with the value, as the end of "the secret …".
+        Raises ValueError saying what is wrong with the value, in words that complete a sentence beginning "the secret".
         """
         data = value.reveal().strip()
         return cls._of_document(username, data) if data.startswith(b"{") else cls._of_text(username, data)

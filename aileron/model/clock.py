@@ -5,7 +5,8 @@ Runs in the daemon and in its clients. `time.monotonic` stands still while the m
 >>> since_boot() <= since_boot()
 True
 
-Source: clock_gettime(2), CLOCK_BOOTTIME. Not here: deadlines of what runs (anyio's clock), the time of day (timestamp.py).
+Source: clock_gettime(2), CLOCK_BOOTTIME. Not here: deadlines of running tasks (anyio's clock), the time of day
+(timestamp.py).
 """
 
 from __future__ import annotations

@@ -101,8 +101,8 @@ def _matches(command: str, pattern: str) -> bool:
 
 
 def _after_star(command: str, starts: set[int], *, begins_word: bool) -> set[int]:
-    """Return the indexes in `command` at which the text that a pattern's `*` stands for can end, if it begins at one of
-    `starts`.
+    """Return the indexes in `command` at which a match of a pattern's `*` can end, given that it begins at one of
+    `starts`. If `begins_word`, the `*` begins a word of the pattern, and its match cannot begin with `-`.
     """
     ends: set[int] = set()
     for start in sorted(starts):

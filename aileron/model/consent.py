@@ -589,8 +589,8 @@ class Consents(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return any(decision.approval == approval for decision in self.used)
 
     def with_used(self, approval: str, until: int, now: int) -> Consents:
-        """Return the consents with the decision about `approval` marked as used, and without the marks of decisions
-        that are too old to be used at `now`.
+        """Return the consents with the decision about `approval` recorded as used, and without recorded decisions that
+        are too old to be used at `now`. After `until`, this decision is too old.
         """
         kept = [decision for decision in self.used if decision.until >= now and decision.approval != approval]
         ordered = sorted([*kept, UsedDecision(approval=approval, until=until)], key=lambda decision: decision.approval)

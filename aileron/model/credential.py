@@ -51,12 +51,11 @@ Flow = Literal["browser", "device"]
 class Reach(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The allowed uses of a credential. `hosts` (`HOST:PORT`) and `scopes` are sorted.
 
-    `wire` says how the credential is sent, such as `header Authorization: Bearer {key}`. For a credential that logs in,
-    `wire` is `KIND login TARGET…` with sorted targets, without KIND if that is `login`; for `ssh`, the commands follow as a JSON
-    array.
-    `client` is the application that signs in, as `CLIENT_ID at TOKEN_URL`, followed by ` for RESOURCE` if the tokens are for one
-    resource; if tokens are obtained without a person, it is `GRANT at TOKEN_URL` in the same way. It is null for a credential
-    that is not a token.
+    `wire` says how the credential is sent, such as `header Authorization: Bearer {key}`. For a credential that logs in, `wire`
+    is `KIND login TARGET…` with sorted targets, without KIND if that is `login`; for `ssh`, the commands follow as a JSON
+    array. `client` is the application that signs in, as `CLIENT_ID at TOKEN_URL`, followed by ` for RESOURCE` if the tokens are
+    for one resource; if tokens are obtained without a person, `client` has GRANT in place of CLIENT_ID. It is null for a
+    credential that is not a token.
     """
 
     hosts: tuple[str, ...] = ()
@@ -81,7 +80,8 @@ class Reach(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     def token_url(self) -> str | None:
         """Address that issues the tokens, extracted from `client`.
 
-        Found from the end of `client`, because a client id can contain ` at `, but an address has no blank.
+        The search starts at the end of `client`, because a client id can contain ` at `, but an address contains no
+        space.
         """
         return None if self.client is None else self.client.rpartition(" at ")[2].partition(" for ")[0]
 

@@ -3,8 +3,8 @@
 >>> credential_facts("aws_sigv4").username
 UserNameRule(words='Access key ID', is_required=False, ends_at_colon=False)
 
-Not here: how a kind is sent (egress/credentials/), the form of its secret (vault/secret_form.py), what people are asked for it
-(cli/bind.py).
+Not here: how a kind is sent (egress/credentials/), the form of its secret (vault/secret_form.py), the questions that people
+are asked for each kind (cli/bind.py).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Pure. Used on both sides: by the process that holds the unlocked key (approver_key/), by the daemon, and by a program that only
 verifies a ledger. A statement is a line that names its kind and version, then the canonical JSON (RFC 8785) of its fields, so
-that no signature made for one kind can stand for another, and no two statements have the same bytes.
+that a signature made for one kind is never valid for another, and no two statements have the same bytes.
 
 Rules
 - A decision is about a digest. The signer computes that digest from what it shows, and never trusts the daemon's digest.

@@ -102,7 +102,7 @@ class Field(msgspec.Struct, frozen=True):
     is_unique: bool = False
     """True if an array must not have the same string twice."""
     default: object = None
-    """Value that an absent key stands for."""
+    """Value that applies if the key is absent."""
     example: object = None
     """Example of a valid value."""
 

@@ -1,7 +1,8 @@
 """The closed list of ways a request can fail, and the only exception that carries a failure.
 
-Every failure a caller sees has a class from `FailureClass`, with its HTTP status and exit code in one table, a boundary
-(who set the limit), and a message that says what happened and, if it is known, the command that fixes it.
+Every failure that a caller sees has a class from `FailureClass`, a boundary (who set the limit), and a message. The
+message says what happened and, if it is known, the command that fixes it. One table has the HTTP status and the exit
+code of each class.
 
 Rules
 - A failure is created where it arises and is never wrapped again.

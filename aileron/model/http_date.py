@@ -31,6 +31,8 @@ def parse_http_date(text: str) -> datetime.datetime | None:
 
 
 def server_time(headers: Iterable[tuple[str, str]]) -> datetime.datetime | None:
-    """Return the server's time when it responded, from the first `Date` header, in UTC. None if that is not a date or absent."""
+    """Return the server's time when it responded, from the first `Date` header, in UTC. None if that header is absent
+    or not a date.
+    """
     said = next((value for name, value in headers if name.lower() == "date"), None)
     return None if said is None else parse_http_date(said)

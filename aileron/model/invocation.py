@@ -26,10 +26,10 @@ class Invocation(msgspec.Struct, frozen=True, kw_only=True):
     """A request to run an action.
 
     `args` are JSON values not yet checked against the action's inputs. `binding` names the credential to use if several could
-    serve (`KIND/SERVICE/IDENTITY` or its IDENTITY alone). `session` is the caller's session, `local` without a token. `again`
-    is an earlier run of the same request whose outcome is unknown, and which the caller knowingly repeats. `party` is set
-    if the request counts against the share of a party other than the session (shares.py). `selection` has the actions that the
-    caller can use; other actions do not exist for this caller.
+    serve (`KIND/SERVICE/IDENTITY` or its IDENTITY alone). `session` is the caller's session, `local` without a token. If the
+    caller knowingly repeats an earlier run whose outcome is unknown, `again` is that run. `party` is set if the request counts
+    against the share of a party other than the session (shares.py). `selection` has the actions that the caller can use; other
+    actions do not exist for this caller.
     """
 
     action: str

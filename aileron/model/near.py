@@ -1,6 +1,6 @@
 """Guess of the known word that a mistyped one probably meant.
 
-Imports difflib, which takes 4 ms, only if a word is wrong, which is seldom.
+Imports difflib only if a word is wrong, because the import takes 4 ms and wrong words are rare.
 
 >>> did_you_mean("subjct", ["subject", "body"], "it accepts subject, body")
 "did you mean 'subject'?"

@@ -6,9 +6,9 @@ key, because a browser, or a program in its place, supplies all three parts of a
 Like an approver's signature, a passkey's signature is one text. It has three parts in base64url (RFC 4648, section 5, no
 padding), separated by dots: the signature, the authenticator data and the client data.
 
-An assertion counts as the passkey's signature of a statement if
+An assertion is accepted as the passkey's signature of a statement if
 1. its three parts are within their bounds, in their only valid spelling, and can be parsed
-2. its type is that of an assertion, not of the data signed when a passkey is created
+2. its type is the type of an assertion, not the type of the data that is signed when a passkey is created
 3. its challenge is the sha256 of exactly the statement's bytes
 4. the requesting page is the home's own, including the port, and not in a frame of another site
 5. it was made for the relying party `localhost`, which all ports of this machine share; hence check 4
@@ -63,10 +63,10 @@ RP_ID: Final = "localhost"
 ALGORITHMS: Final = {-7: "ES256", -8: "EdDSA", -257: "RS256"}
 """COSE's numbers of algorithms, in the order in which they are requested.
 
-First those of phones and security keys, then that of Windows Hello.
+The algorithms of phones and security keys come first, then the algorithm of Windows Hello.
 """
 MAX_SIGNATURE_BYTES: Final = 512
-"""Maximum size of a signature in bytes: that of RSA with 4096 bits."""
+"""Maximum size of a signature in bytes: the size of an RSA signature with a 4096-bit key."""
 MAX_AUTHENTICATOR_BYTES: Final = 1 << 10
 """1 KiB: maximum size of authenticator data, which has 37 bytes without extensions; no extensions are requested."""
 MAX_CLIENT_BYTES: Final = 2 << 10

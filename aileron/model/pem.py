@@ -6,7 +6,7 @@ read.
 Rules
 - A private key must have no passphrase, because nobody is there to type it.
 - An error about a key includes the command that fixes the key.
-- RSA keys have at least 2048 bits, as OpenSSL requires at Debian's security level, and RFC 7518 section 3.3.
+- RSA keys have at least 2048 bits, as required by OpenSSL at Debian's security level, and by RFC 7518 section 3.3.
 
 Source: RFC 7468, RFC 1421 section 4.6, OpenSSH's PROTOCOL.key. Not here: certificates (client_certificate.py), JWK
 (oauth/assertion.py).

@@ -55,7 +55,7 @@ _PLAIN_ASCII_PROSE: Final = re.compile(r"[\n\r\t\x20-\x7e]*")
 def hidden_at(text: str, *, prose: bool = False) -> int | None:
     """Return the index of the first character in `text` that cannot be seen; None if all can be seen.
 
-    `prose` allows those of _PROSE: line ends, tabs, soft hyphens, joiners and direction marks.
+    `prose` allows the characters in _PROSE: line ends, tabs, soft hyphens, joiners and direction marks.
     """
     if (_PLAIN_ASCII_PROSE if prose else _PLAIN_ASCII).fullmatch(text):
         return None

@@ -4,9 +4,8 @@ Programs and terminals do not agree: a sign with an emoji's style takes one cell
 line is wider than computed, it continues at the left margin of the next row, where only Aileron's own lines may begin. So the
 largest number is used.
 
-Pure. The text must already be escaped (visible.py). The table is the same whatever Unicode the interpreter knows (14.0 in Python
-3.11, 16.0 in 3.14): the terminal has a version of its own, and from one version to the next characters only become
-wider.
+Pure. The text must already be escaped (visible.py). The table does not depend on the interpreter's version of Unicode (14.0 in
+Python 3.11, 16.0 in 3.14). The terminal has its own version, and from one version to the next, characters only become wider.
 
 Source: Unicode Standard Annex 11 (East Asian Width), EastAsianWidth.txt of 17.0; wcwidth(3). Not here: cutting and folding
 by width.

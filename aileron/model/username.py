@@ -48,7 +48,7 @@ def check_username(kind: CredentialKind, username: str | None) -> None:
 
 
 def _kinds_with_username() -> list[CredentialKind]:
-    """Return the kinds of credential that have a user name, those with the strictest rules for it first."""
+    """Return the kinds of credential that have a user name. The kinds with the strictest rules for user names come first."""
     rules = [(known, rule) for known in CREDENTIAL_KINDS if (rule := credential_facts(known).username) is not None]
     rules.sort(key=lambda entry: (not entry[1].ends_at_colon, entry[1].is_required))
     return [known for known, _ in rules]

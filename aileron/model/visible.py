@@ -1,9 +1,9 @@
 r"""Escaping of hostile text: hidden characters and terminal control characters are spelled out.
 
-Names, messages and results come from agents, upstreams, connectors and files. Control characters move the cursor and rewrite the
-lines above them, bidirectional characters reorder words, zero-width characters hide them, and many combining marks overwrite
-the lines around them; the width of characters that Unicode does not name is unknown. All these are shown as escapes, except in an
-emoji. Used in commands, and in the daemon for texts sent to agents. Pure.
+Names, messages and results come from agents, upstreams, connectors and files. Control characters move the cursor and rewrite
+the lines above them, bidirectional characters reorder words, zero-width characters hide words, and many combining marks
+overwrite the lines around the text. The width of characters that Unicode does not name is unknown. All these are shown as
+escapes, except in an emoji. Used in commands, and in the daemon for texts sent to agents. Pure.
 
 >>> visible("paid\x1b[2K\u202e")
 'paid\\x1b[2K\\u202e'

@@ -88,7 +88,7 @@ class JobTiming(msgspec.Struct, frozen=True):
 
 
 class Job:
-    """A job: a request to a token endpoint in progress. Cancelling the caller that began the job does not end it."""
+    """A job: a request in progress to a token endpoint. Cancelling the caller that began the job does not end it."""
 
     def __init__(self, deadline: float) -> None:
         self.done: Final = anyio.Event()
@@ -106,7 +106,7 @@ class Series:
         self.pause_until = 0.0
 
     def went_well(self) -> None:
-        """Record that a request succeeded: reset the count of failures, so that the next one counts as the first."""
+        """Record that a request succeeded: reset the count of failures, so that the next failure counts as the first."""
         self.failures, self.problem = 0, None
 
     def maybe_paused(self) -> Failure | None:
@@ -128,8 +128,8 @@ def make_room(states: dict[BindingName, _S], is_idle: Callable[[_S], bool]) -> N
 
 
 class Jobs:
-    """The requests of one owner (renewals, or those without a sign-in) to token endpoints. They run while the block of
-    `served` runs.
+    """The requests of one owner (renewals, or token requests without a sign-in) to token endpoints. They run while the
+    block of `served` runs.
     """
 
     def __init__(self, journal: JobJournal, pace: JobTiming, *, does: str, around_s: float) -> None:

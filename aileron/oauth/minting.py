@@ -146,7 +146,7 @@ class Minting:
 
     def token(self, credential: ClientCredential) -> Secret:
         """Return the token to send for this credential. Must be called after `ready`. Raises
-        AileronError(network_error) if the token was forgotten since.
+        AileronError(network_error) if the token has been forgotten in the meantime.
         """
         state = self._maybe_state(credential)
         if state is None or state.current is None:

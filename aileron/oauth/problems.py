@@ -279,8 +279,8 @@ def heard(code: str, host: str) -> ProviderError:
 
 
 def without_echo(error: ProviderError, host: str, sent: Iterable[str]) -> ProviderError:
-    """Return the error, without the provider's unknown code if that could be a secret: if the code is part of a value
-    in `sent`, or contains one.
+    """Return the error, without the provider's unknown code if that code could be a secret. It could be one if it is
+    part of a value in `sent`, or contains such a value.
     """
     named = error.named
     if named is None or not any(named in value or (len(value) >= _LEAST_SECRET and value in named) for value in sent):

@@ -17,8 +17,9 @@ Rules
   attempted. If the provider refuses that token, the error message explains the cause.
 - After a failure, no request is sent to the provider for a while, which is longer after each further failure. An access token
   is used until it has expired.
-- The machine's clock may be wrong: lifetimes are counted from when the response arrived, a token that expired according to
-  another clock is renewed after a 401, and a renewal after which the service still refuses is not repeated at once.
+- The machine's clock may be wrong. So lifetimes are counted from when the response arrived, and a token that expired
+  according to another clock is renewed after a 401. If the service then refuses the new token too, the renewal is not
+  repeated at once.
 - Nothing secret is in a message, a log line or a cause.
 
 Source: RFC 6749 section 6, RFC 9700 section 4.14, RFC 7009; docs/explanation/oauth.md. Not here: storing tokens (the vault),
@@ -260,7 +261,7 @@ class Renewals:
         self._lost = (*before, (held.tokens, anyio.current_time()))[-MAX_LOST:]
 
     def _maybe_grant(self, name: BindingName) -> OAuthGrant | None:
-        """Return the grant that describes the binding's tokens that would be sent now, stored or in memory, or None if
+        """Return the grant of the tokens that would now be sent for the binding, stored or in memory. Return None if
         the binding has no sign-in.
         """
         bound = self._store.binding(name)

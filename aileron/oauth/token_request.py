@@ -89,7 +89,7 @@ class TokenRequest:
 
 
 class _Exchange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The stored secret of a binding that exchanges a token and whose client also authenticates, as a JSON object."""
+    """The stored secret, a JSON object, of a binding that exchanges a token and whose client also authenticates."""
 
     client_secret: str
     subject_token: str

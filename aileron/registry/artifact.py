@@ -7,7 +7,7 @@ code of an archive. A person is asked about an archive that passes.
 
 Rules
 - The signature is checked first: content that its publisher did not sign is not parsed.
-- An archive that was requested by name and version must state the same name and version; another manifest is refused.
+- An archive that was requested by name and version must state the same name and version, or it is refused.
 - A fetched action has no placeholder for a hash, and its `source` is the place that it was fetched from.
 
 Source: docs/reference/signatures.md, docs/reference/forges.md. Not here: fetching (forges/), the store (install.py), asking.

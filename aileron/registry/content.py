@@ -298,8 +298,8 @@ class ContentStore:
     def _absent(self, pin: ConnectorPin) -> AileronError:
         """Return the error that no connector with this pin is installed.
 
-        If the version is installed with other bytes, the error is hash_mismatch: this is how a moved tag or a tampered pin
-        shows.
+        If the version is installed with other bytes, the error is hash_mismatch: this reveals a moved tag or a tampered
+        pin.
         """
         others = [found.hash for found in self.find(Fqn.parse(pin.name), pin.version)]
         return _mismatch(str(pin), pin.hash, ", ".join(others)) if others else _not_installed(pin)
@@ -355,8 +355,8 @@ class ContentStore:
         return True
 
     def _publish(self, staged: Path, entry: Path, manifest: bytes) -> None:
-        """Publish a staged entry with one rename. The rename fails if the entry exists (rename(2): a full directory is not
-        replaced), and then
+        """Publish a staged entry with one rename. The rename fails if the entry exists (rename(2): a non-empty directory
+        is not replaced). In that case, either
 
         1. another install of the same bytes was faster: its entry is identical to ours; or
         2. the entry was damaged: it is moved away, and ours takes its place. Between these two renames the connector is

@@ -7,8 +7,8 @@ Rules
 - A problem is noted with its file and does not stop the check, so that the operator sees all problems at once.
 - An archive is published only under the name and version that it states. A signature must be by its repository's key; for
   an archive that is already published, a former key of the repository is accepted too.
-- A published archive stays: another one for its name and version is refused. A key is replaced only if the new key comes with
-  the former one.
+- A published archive stays: another one for its name and version is refused. A key is replaced only if the replaced key is
+  published as a former key.
 - No path is both a file and a folder, and no two paths differ only in the case of their letters.
 
 Source: docs/reference/hub.md. Not here: writing (hub.py), the index (hub_index.py).
@@ -306,8 +306,8 @@ class HubReading:
         return ArtifactRequest.parse(source)
 
     def _trust_in(self, wanted: ArtifactRequest, members: dict[str, bytes], *, is_new: bool) -> Trust:
-        """Return a `Trust` in only that key of the artifact's repository with which the archive is signed; an empty
-        `Trust` for an unsigned archive.
+        """Return a `Trust` that contains only the key with which the archive is signed, for the artifact's repository.
+        It is empty for an unsigned archive.
 
         Raises ValueError if the repository is not allowed to sign with that key.
         """
@@ -354,8 +354,8 @@ class HubReading:
         self._check_spelling()
 
     def _check_requirements(self, found: FoundArchive) -> None:
-        """Record a problem for each connector on this Hub that an action requires, if it is missing or its pin differs
-        from the one in the action.
+        """Record a problem for each `hub://` connector that an action requires, if this Hub does not have the
+        connector, or has it with another pin.
         """
         for needed, pin in found.requires.items():
             if not needed.startswith("hub://"):

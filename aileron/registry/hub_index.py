@@ -207,7 +207,7 @@ def ordered(entries: Iterable[Entry]) -> list[Entry]:
 
 
 def _first_paragraph(body: str) -> str | None:
-    """Return the first paragraph of Markdown without headings, on one line and cut to the index's limit."""
+    """Return the first paragraph of Markdown, skipping headings, on one line and cut to the index's limit."""
     for paragraph in re.split(r"\n[ \t]*\n", body.replace("\r\n", "\n")):
         lines = [line.strip() for line in paragraph.split("\n") if not line.lstrip().startswith("#")]
         if text := visible(" ".join(filter(None, lines))):

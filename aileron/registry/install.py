@@ -51,7 +51,8 @@ def read_artifact(source: Path, hosts: Sequence[HostPort] = (), trust: Trust | N
 
 
 def read_archive(source: Path, hosts: Sequence[HostPort] = ()) -> bytes:
-    """Return the bytes of the archive at `source`, unparsed, or those of an archive built from the directory there.
+    """Return the bytes of the archive at `source`, unparsed. If `source` is a directory, return an archive built from
+    it.
 
     Raises AileronError as `read_artifact` does.
     """

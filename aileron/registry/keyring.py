@@ -1,10 +1,10 @@
 """The keyring: the publishers' keys that a person trusts, and the check of signatures with these keys.
 
-`keyring.json` in the home lists the keys by repository or owner. If there is an approver, a key counts only if the
+`keyring.json` in the home lists the keys by repository or owner. If there is an approver, a key is trusted only if the
 approver consented to it (`agreed`), since an agent with a shell can edit the file.
 
 Rules
-- A signature counts if it verifies with any key that is trusted for the artifact's repository or its owner.
+- A signature is accepted if it verifies with any key that is trusted for the artifact's repository or its owner.
 - A missing signature is shown to the person. A signature that no trusted key made is an error that nothing overrides: the
   artifact claims a signer, and the claim is false or cannot be checked.
 - To rotate a key, a second key is added, and then the first is revoked.
@@ -46,9 +46,9 @@ class Authority(msgspec.Struct, frozen=True, order=True):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Parse an owner or a repository; the name of an artifact gives its repository.
+        """Parse an owner or a repository. For the name of an artifact, return its repository.
 
-        Raises ValueError otherwise.
+        Raises ValueError for any other text.
         """
         _, _, rest = text.partition("://")
         if rest and "/" not in rest:
@@ -158,9 +158,9 @@ def check_signature(
 ) -> Signed:
     """Verify `signature`, an Ed25519 signature or a Sigstore bundle over `message`, the bytes of the artifact called `name`.
 
-    `public`: the schemes that mean the public forge (sigstore.public_forges); if empty, no Sigstore signature is accepted.
-    Raises AileronError(signature_failure) if neither a key trusted for `name` nor a workflow of its repository made it. Without
-    a signature, nothing is raised.
+    `public`: the schemes whose server is the public one (sigstore.public_forges); if empty, no Sigstore signature is accepted.
+    Raises AileronError(signature_failure) if the signature was made neither by a key trusted for `name` nor by a workflow of
+    its repository. Without a signature, nothing is raised.
     """
     keys = list(keyring.speaking_for(name))
     if signature is None:

@@ -244,7 +244,7 @@ def _maybe_url(table: Table, key: str) -> str | None:
 def check_provider_url(text: str) -> str:
     """Return `text` if it is a valid https address, or http on loopback for tests.
 
-    Raises ValueError otherwise, also for another spelling of a valid address, such as a host in capitals.
+    Raises ValueError for any other text, including another spelling of a valid address, such as a host in capitals.
     """
     found = _PROVIDER_URL.fullmatch(text)
     if found is None or len(text) > _MAX_PROVIDER_URL or _DOTS.search(found["path"]):

@@ -1,7 +1,7 @@
 r"""The login of an operation in the sources of a Python connector: `@op(login="read_only")`.
 
-Static, like operations.py, which records the rest. A record by operations.py can be incomplete, but a login must not get lost:
-without it, an operation whose author says that it only reads would run with a role that can write.
+Static, like operations.py, which records everything else about an operation. A record by operations.py can be incomplete, but
+a login must not get lost: without it, an operation whose author says that it only reads would run with a role that can write.
 
 Rules
 - Only a decorator with a literal login is read. Any other code that could state a login fails the build.

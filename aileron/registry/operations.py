@@ -5,7 +5,7 @@ runs. The sources are trusted only in what they say about their own operations.
 
 Rules
 - A record is complete or missing: if a function could become an operation in a way that cannot be determined (`op` or the SDK
-  called, passed on, imported from another file than the SDK), nothing is recorded.
+  called, passed on, imported from a file other than the SDK), nothing is recorded.
 - An operation is recorded as needing no credential, or no network, only if that is certain (reachable.py), and never if the
   connector has a second file.
 - For a type that cannot be determined, any value is accepted. So a call that the connector would accept is never refused.
@@ -157,7 +157,8 @@ class _Having:
     def may_be_used_in(self, data: bytes) -> bool:
         """Return whether the file with content `data` may use `op` or the SDK through one of these modules.
 
-        It may if it imports such a name, uses it as an attribute, uses a whole module as a value, or cannot be parsed.
+        It may if it imports one of the names of `op` or the SDK, uses one as an attribute, uses a whole module as a
+        value, or cannot be parsed.
         """
         is_near = any(name.encode() in data for name in self._modules)
         if not is_near and not (self._has_packages and b"from ." in data):
@@ -379,7 +380,8 @@ class _Module:
     def _class(self, node: ast.ClassDef) -> _Shape:
         """Return the shape of a class: an object for a Struct or TypedDict without other bases, otherwise any value.
 
-        For a Struct that may set `array_like`, also any value, since msgspec reads it from an array.
+        For a Struct that may set `array_like`, too, the shape accepts any value, since msgspec reads such a Struct
+        from an array.
         """
         bases = {self._names.dotted(base) for base in node.bases}
         is_table = bases and bases <= {"msgspec.Struct", "typing.TypedDict"}
@@ -424,7 +426,9 @@ class _Module:
 
 
 def _narrowed(shape: _Shape, key: str | None, value: Any) -> _Shape:
-    """Return the shape with the limit `key` of a msgspec.Meta, such as `ge`; unchanged if a record has no such limit."""
+    """Return the shape with the limit `key` of a msgspec.Meta, such as `ge`; unchanged if this limit does not apply to
+    the shape or cannot be recorded.
+    """
     if value is None or shape.types is None:
         return shape
     is_integer, is_count = shape.types <= {"integer", "null"}, isinstance(value, int) and 0 <= value <= MAX_LENGTH

@@ -1,12 +1,13 @@
-"""The check whether code that an operation can reach may send a request. The result is false only if it certainly does not.
+"""The check whether code that an operation can reach may send a request. The result is false only if the code certainly
+sends none.
 
 Pure, and static like operations.py, which calls it. Python code can call a function without naming it, so this module does not
 search for requests. It recognizes code that certainly sends none, and treats all other code as a request with a credential.
 
 Rules
 - The program is one file: functions that another file registers, replaces or passes on are not followed.
-- Code that runs while the file is imported counts for every operation, since it may store functions where any code finds them
-  (in a table of handlers, a registering decorator, a base class).
+- Code that runs while the file is imported counts as reached by every operation, since it may store functions where any code
+  finds them (in a table of handlers, a registering decorator, a base class).
 - Any other function or plain class counts as reached if its name occurs, even in a string, such as a type hint.
 - Only the SDK's names, and the modules of the standard library that call only functions passed to them, are known. Anything
   else counts as a request: the SDK used as a value, `getattr` and its like, unknown modules.
@@ -99,7 +100,9 @@ class Names:
                     self._import(alias.asname or alias.name, f"{where}.{alias.name}")
 
     def dotted(self, node: ast.AST) -> str | None:
-        """Return the qualified name of a name with its attributes; None for other nodes and for too many attributes."""
+        """Return the qualified name of a dotted expression: its first name, as the imports resolve it, and the
+        attributes after it. Return None for other nodes and for too many attributes.
+        """
         parts: list[str] = []
         while isinstance(node, ast.Attribute) and len(parts) < _MAX_PARTS:
             parts.append(node.attr)

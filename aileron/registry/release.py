@@ -336,7 +336,9 @@ def _members(archive: bytes) -> tuple[dict[str, bytes], Kind]:
 
 
 def _trust_in(name: Fqn, key: SigningKey | None) -> Trust:
-    """Return a `Trust` in only `key`, and only for the repository of `name`, to check an archive as an install would."""
+    """Return a `Trust` that contains only `key`, and only for the repository of `name`, to check an archive as an
+    install would.
+    """
     if key is None:
         return Trust()
     keyring = Keyring().trusting(Authority.of_repository(name), key.public)

@@ -12,8 +12,8 @@ Rules
 - The workflow must have run for a branch or a tag: a run for a pull request does not publish.
 - The certificate names the workflow's file. Other repositories can call a reusable workflow (`workflow_call`), so the
   repository that it ran for is compared, too.
-- A statement (DSSE, in-toto) counts only if it says that its subject was built or published; a scan report, for example, does
-  not.
+- A statement (DSSE, in-toto) is accepted only if it says that its subject was built or published; a scan report, for example,
+  is refused.
 
 The `sigstore` package is imported only when there is a bundle: it takes 0.35 s and 45 MB (docs/adr/0011-dependencies.md).
 
@@ -63,7 +63,9 @@ _REF: Final = r"@refs/(?:heads|tags)/[\x21-\x7e]{1,255}"
 
 
 class BundleError(ValueError):
-    """A bundle is not a valid signature for the artifact. The message is a clause, such as `it was not signed by a workflow`."""
+    """Error: a bundle is not a valid signature for the artifact. The message is a clause, such as `it was not signed by
+    a workflow`.
+    """
 
 
 def is_bundle(signature: bytes) -> bool:

@@ -9,8 +9,8 @@ Rules
 - Only a tag states a version. In a suite from a commit, a branch or a local file, every entry must be a full NAME@VERSION.
 - Two entries that would become the same installed action are an error, because only one of them could be installed.
 
-Source: docs/reference/suite.md, checked against `SCHEMA`. Not here: fetching (forges/), the tag of `latest` (the forge says),
-installing.
+Source: docs/reference/suite.md, checked against `SCHEMA`. Not here: fetching (forges/), the tag of `latest` (the forge
+determines it), installing.
 
 >>> SuiteSource.parse("github://acme/tools/suites/work.toml@v1.2.0").path
 'suites/work.toml'

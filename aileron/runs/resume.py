@@ -25,8 +25,8 @@ from aileron.threads import in_thread
 __all__ = ["Held", "resume"]
 
 _MAY_PASS: Final = frozenset({FailureClass.VAULT_LOCKED, FailureClass.BUSY, FailureClass.INTERNAL_ERROR})
-"""Failure classes that leave an approval usable, because the cause can pass: a locked vault, a full ledger or a full
-disk.
+"""Failure classes that leave an approval usable, because the cause can be temporary: a locked vault, a full ledger or a
+full disk.
 """
 
 
@@ -48,9 +48,10 @@ async def resume(approval_id: str, announce: Callable[[str], None], parts: Parts
     """Execute the frozen plan that a person approved in the question with this approval id, at most once; call
     `announce` with the run id once the run has started.
 
-    If the plan can no longer run, for example because its action was disabled, its binding changed or its signature is not
-    the approver's, the run fails and its decision is used up. Raises AileronError, and uses up nothing, if there is no usable
-    decision, or for a failure in _MAY_PASS such as a locked vault. Raises Held while the run can still be cancelled.
+    If the plan can no longer run, for example because its action was disabled, its binding changed or the decision's
+    signature is not the approver's, the run fails and the decision is used up. Raises AileronError, and uses up nothing, if
+    there is no usable decision, or for a failure in _MAY_PASS such as a locked vault. Raises Held while the run can still be
+    cancelled.
     """
     try:
         frozen = await parts.audit.frozen(approval_id)

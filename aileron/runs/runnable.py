@@ -262,8 +262,8 @@ class Runnable:
     def _check_destinations(self, plan: Plan) -> None:
         """Check that every step that uses the network has a host it can reach.
 
-        Raises AileronError otherwise. The caller skips a plan that needs no approval: egress refuses its requests, and records
-        the refusals.
+        Raises AileronError otherwise. The caller does not check a plan that needs no approval, because egress refuses the
+        plan's requests and records the refusals.
         """
         for step in plan.steps:
             if not self._connectors.manifest(step.connector).operation(step.op).network:

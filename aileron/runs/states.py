@@ -14,7 +14,7 @@ Rules
   `unknown`.
 
 Type checkers cannot check the following: the ledger changes states by compare-and-set (ledger/sqlite.py), and
-audit/moves.py has the states that each verb of the audit log expects. A test compares both with this table.
+audit/moves.py has the states that each method of the audit log expects. A test compares both with this table.
 
 >>> check_transition(RunStatus.APPROVED, RunStatus.RUNNING)
 """

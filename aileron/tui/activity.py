@@ -134,8 +134,8 @@ class Activity(Container):
             shown.highlighted = len(self._events) - 1 if is_at_end else max(at - too_many, 0)
 
     def lay_out(self, width: int) -> None:
-        """Lay out the list of the ledger's events for another width. The caller lays out the stories by another call of
-        `tell`.
+        """Lay out the list of the ledger's events for another width. The caller lays out the stories by calling `tell`
+        again.
         """
         self.show_events(self._events, width)
 

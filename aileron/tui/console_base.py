@@ -428,8 +428,8 @@ class ConsoleBase(App[None]):
             return self._hooks.ask(question)
 
     def _security_keys_away(self) -> SecurityKeyHooks | None:
-        """Return the security key hooks with prompts that leave the screen and print what is decided; None if the
-        console has no such hooks.
+        """Return the security key hooks, changed so that the console leaves the screen for each prompt and prints what
+        is decided. Return None if the console has no such hooks.
         """
         hooks = self._hooks.security_keys
         if hooks is None:

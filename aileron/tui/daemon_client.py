@@ -150,7 +150,7 @@ class DaemonClient:
     def decide(self, approval_id: str, decision: Decision, *, is_run: bool) -> Settled:
         """Send a decision, and return the settled question.
 
-        Raises GoneError also for an invalid response, because it is then unknown whether the decision took effect.
+        An invalid response also raises GoneError, because it is then unknown whether the decision took effect.
         """
         from aileron.api.approvals import Settled
 

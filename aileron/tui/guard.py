@@ -6,9 +6,9 @@ that it was meant for what is on the screen:
 1. the daemon responds
 2. the question is open and has not expired
 3. the question on the screen is the one that would be decided: it was loaded completely, and no other has replaced it
-4. it has been on the screen, unmoved, for SETTLED_S, and nothing else appeared in that time; of new questions at the
-   end of the list only one in ARRIVALS_S counts, so that an agent that asks all the time cannot keep the person from
-   denying
+4. it has been on the screen, unmoved, for SETTLED_S, and nothing else appeared in that time; new questions at the end
+   of the list restart this time at most once in ARRIVALS_S, so that an agent that asks all the time cannot keep the
+   person from denying
 5. for an approval: the card was on the screen to its end, or the person chose to decide without reading the rest
 
 Source: docs/reference/console.md (What a key needs). Not here: the signature (key_session.py), the second step (screens.py).
@@ -90,7 +90,7 @@ class Guard:
         self._is_daemon_there = True
 
     def read_anew(self) -> None:
-        """Record that the question's card has changed, so that the person has not read the new card."""
+        """Record that the question's card has changed. The person has not read the new card yet."""
         self._is_read = False
 
     def read_to_end(self) -> None:

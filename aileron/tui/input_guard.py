@@ -45,7 +45,9 @@ class InputGuard:
             self._until, self._at_most, self._is_said = now + REST_S, now + DEAF_S, False
 
     def is_key(self, pressed_at: float) -> bool:
-        """Return whether to handle a key press; False to drop it. A dropped key press prolongs the dropping of keys."""
+        """Return whether to handle a key press; False to drop it. A key press that is dropped after a failed prompt
+        prolongs the time in which keys are dropped.
+        """
         if pressed_at < self._began:
             return False
         if pressed_at < self._until:

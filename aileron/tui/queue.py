@@ -147,7 +147,8 @@ class Queue(Rows):
     def _groups(self, entries: list[PendingEntry]) -> dict[str, tuple[Row, ...]]:
         """Return the groups of alike questions: the rows of all members, by the id of the group's first entry.
 
-        Each other member has an empty tuple, because it is not listed by itself. Empty if questions are not grouped.
+        The ids of all other members map to an empty tuple, because these members have no row of their own. The result
+        is empty if questions are not grouped.
         """
         if not self._is_grouped:
             return {}

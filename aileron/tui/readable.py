@@ -1,9 +1,9 @@
 """A line filter that raises the contrast of all text to at least 4.5 to 1 (WCAG 2.1, 1.4.3), in any theme, even for dimmed text.
 
 Runs after Textual's own line filters. An RGB colour with too little contrast is moved towards black or white, whichever
-is further from the background, until the text is readable. Of the terminal's own sixteen colours, only those are used
-that are readable on a dark or a light background in the palettes of most terminals; any other becomes the default
-colour, and signs and bold text still carry the meaning.
+is further from the background, until the text is readable. Of the terminal's own sixteen colours, only those that are
+readable on a dark or a light background in most terminals' palettes are used. Any other becomes the default colour, and
+signs and bold text still carry the meaning.
 
 Not here: what the colours mean (rendering.py), the proof (tests/tui/test_contrast.py).
 

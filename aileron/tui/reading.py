@@ -126,8 +126,8 @@ class ReadingConsole(ConsoleBase):
         return record_of(self._daemon.record(run), self._daemon.outcome(name))
 
     def _take_review(self, name: str, review: Review, record: Record | None) -> None:
-        """Put a review (a loaded question) on the screen, with a preview that was read earlier for the same plan. If
-        that fails, show why.
+        """Put a review (a loaded question) on the screen, with the preview if it was read earlier for the same plan. If
+        the question cannot be shown, show why.
         """
         before = self._review
         if before is not None and before.plan_digest == review.plan_digest:

@@ -474,7 +474,7 @@ def _least_of(card: Card, room: int | None) -> list[int]:
     """Return the minimum number of rows for the alarms of a card, if it has any, and for each of its essential facts:
     one for a fact, and one for each alarm if there is room.
 
-    The alarms get at least one row. `room` is the number of rows for all groups.
+    The alarms get at least one row. `room` is the number of rows for the alarms and the facts together.
     """
     of_alarms = max(1, min(len(card.alarms), (room or 0) - len(card.essentials)))
     return [*([of_alarms] if card.alarms else []), *(1 for _ in card.essentials)]
@@ -508,7 +508,8 @@ def _shares(groups: list[list[Text]], least: list[int], most: int | None) -> lis
     """Divide `most` rows among groups of rows, and return the number of rows of each. None for `most` means no limit.
 
     The longest groups are shortened first, each down to its number in `least`. The first group, the alarms, is shortened
-    last, since half of a contradiction tells nothing. If `most` is less than the sum of `least`, the last groups get no rows.
+    last, since an alarm about a contradiction cannot be understood from half of its text. If `most` is less than the sum of
+    `least`, the last groups get no rows.
     """
     shares = [len(group) for group in groups]
     if most is None:

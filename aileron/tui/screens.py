@@ -56,8 +56,8 @@ Input { margin: 1 0 0 0; }
 
 
 def _width_in_box(columns: int) -> int:
-    """Return the width in cells of a row in the box (`#box`) of a screen on a terminal of `columns` columns, if a
-    scroll bar has room too.
+    """Return the width in cells of a row in the box (`#box`) of a screen on a terminal of `columns` columns. The box
+    also has room for a scroll bar.
     """
     return max(min(int(columns * 0.9), _MOST_COLUMNS) - _BESIDE_ROW, 1)
 

@@ -4,8 +4,8 @@ Rules
 - Exactly the requests on the card are approved, each with its own digest and signature. Nothing is fetched once the
   card is shown.
 - The approval is accepted only after the end of the card was on the screen.
-- The first approval that fails stops the rest. The person is told how many requests were approved before; these stay
-  approved.
+- If an approval fails, the remaining requests are not approved. The person is told how many requests were approved
+  before the failure; these stay approved.
 
 Source: docs/reference/console.md (Approving several). Not here: which requests are alike, and their card
 (cards/together.py), a single request (decisions.py), the list (queue.py).

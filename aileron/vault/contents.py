@@ -79,8 +79,8 @@ class UnknownFormatError(Exception):
 
 
 class SecretEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The entry of one secret in the vault's file. `id` is new whenever a secret is added, also under the name of a
-    secret that was removed; `version` counts the values of this entry from 1.
+    """The entry of one secret in the vault's file. `id` is new whenever a secret is added, even if a removed secret had
+    the same name; `version` counts the values of this entry from 1.
 
     `elsewhere` is absent if the vault stores the value. If it is present, the sealed bytes are a pin (references.py),
     which is never sent.

@@ -97,7 +97,7 @@ class DataKey:
 
     def open(self, sealed: Sealed, *, context: bytes) -> bytes:
         """Decrypt bytes that `seal` encrypted. Raise EnvelopeError unless the key, the context and the encrypted bytes
-        are those of that call.
+        are the same as in the call of `seal`.
         """
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 

@@ -87,11 +87,11 @@ class LockedFile:
             return None
 
     def keep_aside(self, at: time.struct_time) -> Path | None:
-        """Give the vault's file a second name that contains the time `at`. The file remains under that name when it is
-        replaced. Return the path of the second name, or None if there is no file.
+        """Add another name (a hard link), which contains the time `at`, to the vault's file. The present file remains
+        under that name when the vault's file is replaced. Return the path of the link, or None if there is no file.
 
         Raises AileronError if there is a directory in place of the file, if the file system has no hard links, or (busy)
-        if all names of this second are taken.
+        if all names for the second of `at` are taken.
         """
         stamp = time.strftime("%Y%m%dT%H%M%SZ", at)
         for number in range(_MOST_ASIDE):

@@ -159,7 +159,7 @@ class Opened:
 
     def at_generation(self, generation: int) -> Opened:
         """Return this vault with the same contents and another generation number. A vault that is restored from a copy
-        gets a later generation than all before, so that the replaced vault counts as older.
+        gets a later generation than all earlier files, so that the replaced vault is recognized as older.
         """
         after = _sealed(msgspec.structs.replace(self.contents, generation=generation), self._key)
         return Opened(after, self._key, self._fetched)

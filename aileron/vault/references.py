@@ -69,7 +69,7 @@ def pin_of(value: Secret) -> bytes:
 
 
 def is_pinned(pin: bytes, value: Secret) -> bool:
-    """Return whether `value` is the approved value of a secret from which this pin was made."""
+    """Return whether `value` is the approved value from which this pin was made."""
     key, digest = pin[:_KEY_BYTES], pin[_KEY_BYTES:]
     return hmac.compare_digest(digest, hmac.digest(key, value.reveal(), "sha256"))
 

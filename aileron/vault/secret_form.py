@@ -41,7 +41,8 @@ def check_fits(binding: Binding, value: Secret, stored: Stored, now_s: float) ->
     """Check that `binding` can use the value at `now_s` (since the epoch). Raise ValueError if it cannot, with an instruction
     and without quoting the value.
 
-    `stored` is the place where the value is stored, for the person who has to replace the value.
+    `stored` is the place where the value is stored. It determines the instruction for the person who has to replace the
+    value.
     """
     match parse_credential_kind(binding.kind):
         case "aws_sigv4":

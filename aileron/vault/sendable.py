@@ -144,7 +144,8 @@ def replaced(before: Iterable[Bound], after: Iterable[Bound], at_s: float) -> li
     """Return a record of each binding in `before` that is missing from `after`, or that no longer sends the same secret
     to all of the same hosts there.
 
-    It has lost something if its secret's value, its user name or its login changed, or if it no longer reaches one of its hosts.
+    A binding counts as changed if its secret's value, its user name or its login changed, or if it no longer reaches
+    one of its former hosts.
     """
     now = {bound.binding.name: bound for bound in after}
     found = []

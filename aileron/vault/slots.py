@@ -181,7 +181,7 @@ def open_with_passphrase(slots: tuple[Slot, ...], passphrase: Secret, vault: str
 
 def open_with_recovery_code(slots: tuple[Slot, ...], typed: Secret, vault: str) -> DataKey:
     """Decrypt the vault's data key with a recovery code and return it; the vault's contents are not verified. Raises
-    EnvelopeError if the text is no code of this vault, MistypedError for a code with a typing mistake.
+    EnvelopeError if the text is not a recovery code of this vault, MistypedError for a code with a typing mistake.
     """
     try:
         code = recovery.read(typed.reveal().decode())

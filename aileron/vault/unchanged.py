@@ -10,11 +10,11 @@ Rules
   account.
 - A secret goes only where its binding allows. A plan of an older version may log in, as the same user, at a place that the
   binding no longer allows. Such a plan is refused, so that no service gets the password of another service.
-- For all other credentials the secret determines the account: a token, a key in a header, a private key for ssh. So a binding
-  that was created anew counts as a different binding. The same applies to a plan without the details of its login, as in older
-  versions.
-- A binding that was restored with a copy of the vault is older than the plan. If its account is known, another account is
-  refused.
+- For all other credentials the secret determines the account: a token, a key in a header, a private key for ssh. So a
+  binding that was created anew counts as a different binding. The same applies if the plan does not have the details of
+  its login, like plans of older versions.
+- A binding that was restored with a copy of the vault is older than the plan. If the plan names an account, a binding
+  with another account is refused.
 
 Source: docs/adr/0007-approval-bound-to-a-plan-digest.md, docs/reference/logins.md. Not here: the loan (lend.py).
 """
@@ -106,7 +106,8 @@ def _check_account(binding: Binding, use: CredentialUse) -> None:
 
 
 def _is_told_by_its_login(binding: Binding, use: CredentialUse) -> bool:
-    """Return whether the plan's login determines the account by itself, so that a changed secret cannot mean another account.
+    """Return whether the plan's login determines the account by itself. A changed secret then cannot mean another
+    account.
 
     With ssh it does not: everybody logs in as a user such as `git`, and the key determines the account.
     """

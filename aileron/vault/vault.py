@@ -434,9 +434,10 @@ class Vault:
         """Return the result of `look`, which gets the open vault. Raises AileronError(vault_locked) if the vault is locked, and
         the errors of `look`.
 
-        `look` is called while the lock of the key is held, so it must be quick, and must not call the vault. It must not keep
-        or return what it gets: the next change replaces that, and `lock` wipes its key. This is why no method hands it out.
-        `look` must not decrypt a value either: `reveal`, `reveal_secret` and `tokens` do that.
+        `look` is called while the lock of the key is held, so it must be quick, and must not call the vault. It must
+        not keep or return the open vault, because the next change replaces that object and `lock` wipes the object's
+        key. For the same reason, no method returns the open vault. `look` must not decrypt a value either: `reveal`,
+        `reveal_secret` and `tokens` do that.
         """
         with self._using, self._translated():
             return look(self._required())
@@ -476,9 +477,10 @@ class Vault:
         """Store the place of a secret instead of a value, and a pin of `value`, which was just fetched from that place
         and approved.
 
-        Raises AileronError (bad_input) for an invalid place or value, with the reason, (invalid_request) if the token
-        with which the value is fetched is not another secret whose value is in this vault, if the secret has a
-        sign-in's tokens or is the token with which another secret is fetched, or if the vault is full.
+        Raises AileronError (bad_input) for an invalid place or value, with the reason. Raises AileronError
+        (invalid_request) if the vault is full, or if the secret has a sign-in's tokens or is itself the token with
+        which another secret is fetched. The same error is raised if the token with which the value is fetched is not
+        another secret, with its value in this vault.
         """
         self._change(lambda current: current.with_reference(name, elsewhere, value, self._now_ms()))
         with contextlib.suppress(AileronError):  # locked or replaced meanwhile: the value is fetched again
@@ -645,10 +647,10 @@ class Vault:
         self._change(lambda current: current.with_sign_in(binding, tokens, now_ms, replace=replace))
 
     def revoke(self, name: BindingName) -> TokenSet | None:
-        """Remove a binding. Its secret stays, but the tokens of a sign-in are removed and returned.
+        """Remove a binding. Its secret stays, except that the tokens of a sign-in are removed and returned.
 
-        Return these tokens, as last renewed, so that the caller can revoke them at their provider. Raises
-        AileronError(not_found) if there is no such binding.
+        The tokens are returned as last renewed, so that the caller can revoke them at their provider; None if there are
+        none. Raises AileronError(not_found) if there is no such binding.
         """
         ended: list[TokenSet | None] = []
 
@@ -730,7 +732,7 @@ class Vault:
         self._change(lambda current: current.with_approver(consents))
 
     def change_consents(self, edit: Callable[[Consents], Consents]) -> None:
-        """Replace the approver's consents by those that `edit` returns for them; the approver stays the same. Raises
+        """Replace the approver's consents by those that `edit` returns; the approver stays the same. Raises
         AileronError (not_found) if there is no approver, (bad_input) if the result is invalid.
 
         `edit` gets the file's present consents, verified. It is called while the lock of the key is held, so it must be quick,
@@ -905,7 +907,7 @@ class Vault:
         forgotten: str = "",
     ) -> Iterator[None]:
         """Turn the errors of a block into an AileronError. The block opens the vault, or the copy `name`, with `typed`,
-        and verifies it.
+        and verifies it. `what` and `forgotten` are the beginning and the end of the message for a wrong `typed`.
         """
         file = name or self._file.path
         wrong = f"{what} {file} (or its slot was changed)"

@@ -1,7 +1,7 @@
 """Access control of the page: unlocking, the check of each request, and locking.
 
 Runs in the daemon, on the loopback port, which every user of the machine and every page in the person's browser can
-reach. A locked page shows nothing of any question, and looks the same for every question's address, whether the
+reach. A locked page shows nothing about any question, and looks the same for every question's address, whether the
 question exists or not.
 
     POST /approvals/unlock    the passphrase of the approver's key, for this browser alone
@@ -49,7 +49,7 @@ __all__ = ["MAX_STRANGERS", "MAX_WRONG", "MAX_WRONG_ALL", "WRONG_S", "Admission"
 MAX_WRONG: Final = 5
 """Maximum number of wrong passphrases per browser process within WRONG_S seconds.
 
-A person mistypes two or three times. A program that guesses could do so just as fast with a copy of the key's file.
+A person mistypes two or three times. A program could guess just as fast with a copy of the key's file.
 """
 MAX_WRONG_ALL: Final = 20
 """Maximum number of wrong passphrases of all processes within WRONG_S seconds.
@@ -178,8 +178,8 @@ class Admission:
         return answer
 
     async def _stranger(self, request: Request) -> Process:
-        """Return the process of a browser that has no session. Raises Unseen if it cannot be determined, _AgentsError
-        if an agent started the browser, or AileronError(busy).
+        """Return the process of a browser that has no session. Raises Unseen if the process cannot be determined,
+        _AgentsError if an agent started the browser, or AileronError(busy).
 
         A browser that an agent's session started is recorded as refused.
         """

@@ -9,7 +9,7 @@ Runs in the daemon, on the loopback port, which every user of the machine and ev
     refusals.py        the pages that refuse
 
 Rules
-- A locked page shows nothing of any question, and looks the same for every question's address, whether the question
+- A locked page shows nothing about any question, and looks the same for every question's address, whether the question
   exists or not.
 - Only passkeys need a script.
 

@@ -1,6 +1,7 @@
 """The interface through which the page uses the rest of the daemon. It is implemented in daemon/http/page.py.
 
-Pure. Nothing of a question may be shown before a person has unlocked the page; sessions.py and admission.py check that.
+Pure. Nothing about a question may be shown before a person has unlocked the page; sessions.py and admission.py check
+that.
 
 Not here: HTTP (admission.py), the text for a person (cards/card.py).
 """
@@ -94,8 +95,8 @@ class DaemonPort(Protocol):
         ...
 
     async def process(self, client: tuple[str, int], server: tuple[str, int]) -> Process:
-        """Return the process that has the other end of this TCP connection open, at the address `client`. Raises Unseen
-        or AileronError(busy).
+        """Return the process at the client's end of the TCP connection from the address `client` to the address
+        `server`. Raises Unseen or AileronError(busy).
         """
         ...
 
@@ -136,11 +137,11 @@ class DaemonPort(Protocol):
         ...
 
     async def decide(self, key: Key, decided: UnsignedDecision) -> Settled:
-        """Sign the decision with the key, and submit it. Raises AileronError as DecisionService.decide."""
+        """Sign the decision with the key, and submit it. Raises AileronError as DecisionService.decide does."""
         ...
 
     async def decide_signed(self, approval_id: str, decision: Decision) -> Settled:
-        """Submit a decision that a passkey signed. Raises AileronError as DecisionService.decide."""
+        """Submit a decision that a passkey signed. Raises AileronError as DecisionService.decide does."""
         ...
 
     async def ask_back(self, approval_id: str, text: str) -> None:

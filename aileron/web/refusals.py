@@ -1,7 +1,8 @@
 """Pages that refuse a request and give the reason: a form from another site, a program that cannot be identified, a
 question that does not exist.
 
-Pure. The pages are shown to any client, unlocked or not, so they contain nothing of a question but the requested id.
+Pure. The pages are shown to any client, unlocked or not, so they contain nothing about a question except the requested
+id.
 
 Not here: the decision to refuse (admission.py, decision_forms.py); the page that asks for the passphrase (admission.py).
 """

@@ -35,7 +35,7 @@ _FOLDER: Final = Path(__file__).parent / "templates"
 _MOST_ALARM: Final = 200
 """Maximum number of characters of one alarm at the top of a card; its full text is further down on the page.
 
-That is six lines on a phone, so that three alarms leave room for the essentials.
+That is six lines on a phone, so three alarms leave room for the essentials.
 """
 _FIELDS: Final = {**PageFrame("").headers, "Referrer-Policy": "same-origin"}
 

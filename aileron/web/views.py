@@ -86,7 +86,7 @@ class Sent(msgspec.Struct, frozen=True):
 
 
 class Came(msgspec.Struct, frozen=True):
-    """The state or outcome of a question, as texts of one line: `words` (the state), the operation's `result`, and what
+    """The state or outcome of a question, as one-line texts: `words` (the state), the operation's `result`, and what
     can happen `next`.
     """
 
@@ -218,7 +218,7 @@ def _queue_row(row: ApprovalEntry, listed: Row, *, has_asker: bool = True) -> Qu
 
 
 def mark_of(rows: Iterable[ApprovalEntry]) -> str:
-    """Return a string that changes whenever one of these questions changes, or another is in the list."""
+    """Return a string that changes whenever one of these questions changes, or the list has other questions."""
     told = [
         (
             row.approval_id,
@@ -232,7 +232,7 @@ def mark_of(rows: Iterable[ApprovalEntry]) -> str:
 
 
 def is_long(card: Card) -> bool:
-    """Return whether a card is longer than a screen, so that a person must say whether they read all of it."""
+    """Return whether a card is longer than a screen. If it is, a person must say whether they read all of it."""
     rows = 0
     for section in card.sections:
         for fact in section.facts:

@@ -4,8 +4,8 @@ Runs inside the jail; the server is fixed when the connector is built. The conne
 to add the password; the connector never has the password. Everything that a server sends may come from a stranger's
 invitation, so it is passed on as data and never interpreted.
 
-Not handled: attendees, alarms, writing recurring events, free-busy. Times without an offset in an unknown zone are returned
-without one.
+Not handled: attendees, alarms, writing recurring events, free-busy. Times without an offset in an unknown zone are
+returned without an offset.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ class Account:
         self._origin: Final = origin
 
     def calendars(self) -> list[Calendar]:
-        """Return every calendar that can hold events. Raises ExternalApiError if the server is no CalDAV service."""
+        """Return every calendar that can hold events. Raises ExternalApiError if the server is not a CalDAV service."""
         found: list[Calendar] = []
         for home in self._calendar_homes(self._principal()):
             found += [

@@ -1,8 +1,8 @@
 """Reader and writer for the part of iCalendar that events need: read what any server stores, write one event.
 
-It reads line folding, escapes, parameters, dates, local, UTC and zoned times (VTIMEZONE first, then the machine's zone data),
-DURATION. Not handled: expanding recurrences (the server does it, RFC 4791 section 9.6.5; a rule that it returns nevertheless is
-returned as text), alarms, attendees, attachments.
+It reads line folding, escapes, parameters, dates, DURATION, and times (local, UTC, or in a zone, which is looked up in
+VTIMEZONE first, then in the machine's zone data). Not handled: expanding recurrences (the server does it, RFC 4791
+section 9.6.5; a rule that it returns nevertheless is returned as text), alarms, attendees, attachments.
 
 Runs inside the jail on text that a calendar server sent, which may contain what any stranger put into an invitation.
 
@@ -85,8 +85,8 @@ class _Component:
 
 
 def read_events(data: bytes) -> list[Event]:
-    """Read every VEVENT in a calendar object. Raises ICalError if `data` is no calendar object, or an event has no readable
-    start.
+    """Read every VEVENT in a calendar object. Raises ICalError if `data` is not a calendar object, or if an event has
+    no readable start.
     """
     calendar = _parsed(data)
     zones = {zone.text("TZID"): _Zone(zone) for zone in calendar.components if zone.name == "VTIMEZONE"}
@@ -448,7 +448,7 @@ def _zone_lines(name: str, zone: tzinfo, start: datetime, end: datetime) -> list
 
 def _changes(zone: tzinfo, start: datetime, end: datetime) -> list[tuple[datetime, timedelta, timedelta, bool]]:
     """Return the changes of the UTC offset from the last change before `start` until `end`. If there is no change
-    before `start`, the first item is an artificial change to the offset that applies then.
+    before `start`, the first item is an artificial change to the offset that applies at `start`.
     """
 
     def offset(at: datetime) -> timedelta:

@@ -63,8 +63,8 @@ class FileChange(msgspec.Struct, forbid_unknown_fields=True):
 
 @op
 def list_refs(repository: str, prefix: str = "", limit: int = 200) -> dict[str, Any]:
-    """List branches, tags and other refs by name, and the ref of HEAD. Only refs that begin with `prefix` (`refs/heads/`)
-    are listed.
+    """List branches, tags and other refs by name, and the ref of HEAD. Only refs that begin with `prefix`, such as
+    `refs/heads/`, are listed.
     """
     check_range(limit, MAX_REFS, "limit")
     refs, head = Remote(repository).refs()

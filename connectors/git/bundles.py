@@ -37,7 +37,9 @@ def write_bundle(refs: Mapping[bytes, bytes], prerequisites: Iterable[bytes], pa
 
 
 def read_bundle(data: bytes) -> Bundle:
-    """Parse a bundle. Raises BadInput if `data` is no bundle, or a bundle of a form that this connector does not read."""
+    """Parse a bundle. Raises BadInput if `data` is not a bundle, or is a bundle of a form that this connector does not
+    read.
+    """
     head, separator, pack = data.partition(b"\n\n")
     first, *lines = head.split(b"\n")
     if first not in (b"# v2 git bundle", b"# v3 git bundle") or not separator or len(lines) > MAX_LINES:

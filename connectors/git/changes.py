@@ -26,7 +26,9 @@ MAX_FILES: Final = 2000
 MAX_LISTED: Final = 300
 """Maximum number of changed files in a result. Only listed files are compared line by line."""
 MAX_COMPARED_BYTES: Final = 256 << 10
-"""Maximum number of differing bytes in one file, in addition to MAX_COMPARED_LINES. The comparison takes quadratic time."""
+"""Maximum number of differing bytes in one file that is compared line by line. MAX_COMPARED_LINES also applies. The
+comparison takes quadratic time.
+"""
 MAX_COMPARED_LINES: Final = 4000
 """Maximum number of differing lines in one file, counting both sides. Comparing 4,000 lines takes about half a second."""
 MAX_DIFF_CHARACTERS: Final = 200_000

@@ -45,8 +45,8 @@ class Objects:
         self._looks = 0
 
     def add_pack(self, pack: bytes) -> list[bytes]:
-        """Add all objects of a pack, and return their ids. Raises TooLarge if the pack exceeds a limit, ExternalApiError if
-        it is no pack.
+        """Add all objects of a pack, and return their ids. Raises TooLarge if the pack exceeds a limit,
+        ExternalApiError if the data is not a pack.
 
         Deltas may refer to objects that are already in the store, as in bundles.
         """

@@ -144,8 +144,8 @@ class Remote:
         return PackOf(bytes(pack), _checked(refs), _head(found.symrefs), frozenset(walker.shared))
 
     def push(self, change: Callable[[dict[bytes, bytes]], dict[bytes, bytes]], objects: list[Any]) -> None:
-        """Move refs, with `objects` (of dulwich) as the pack. `change` is called with the server's refs, and raises if no
-        ref may be moved.
+        """Move refs, with `objects` (of dulwich) as the pack. `change` gets the server's refs, and returns the refs to
+        move with their new ids. It raises an exception if no ref may be moved.
 
         The server moves a ref only if it is still where `change` saw it. Raises ExternalApiError if the server refuses, or if
         it is unknown whether the server moved the refs.

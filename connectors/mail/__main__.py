@@ -96,8 +96,8 @@ class _Listing:
         self.cursor: str | None = None
 
     def take(self, uids: list[int]) -> bool:
-        """Fetch the messages with these UIDs and add those that match. Return True once the listing is complete, or
-        MAX_EXAMINED messages were examined; there may then be another page.
+        """Fetch the messages with these UIDs and add those that match. Return True once the listing has the wanted
+        number of messages, or MAX_EXAMINED messages were examined. In both cases there may be another page.
         """
         while uids:
             # Fetch one more than is wanted, to see whether there is another page.

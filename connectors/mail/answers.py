@@ -184,7 +184,9 @@ class Group(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """True if all parts of the group have zero bytes. Servers report such parts if the boundary is missing."""
+        """True if all parts of the group have zero bytes. Servers report such parts if the boundary is not declared, or
+        does not occur in the body.
+        """
         return all(part.is_empty if isinstance(part, Group) else not part.size for part in self.parts)
 
 

@@ -107,8 +107,8 @@ class Criteria(NamedTuple):
         return words
 
     def beyond_ascii(self) -> list[tuple[str, bytes]]:
-        """Return the criteria whose values are not ASCII as IMAP search keys, with the values in UTF-8. Each needs a
-        search of its own, because imaplib can send only one literal with a command.
+        """Return, as IMAP search keys with UTF-8 values, the criteria whose values are not ASCII. Each needs a search
+        of its own, because imaplib can send only one literal with a command.
         """
         return [(key, value.encode()) for key, value in self._texts() if not value.isascii()]
 

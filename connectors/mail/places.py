@@ -27,7 +27,7 @@ def sending() -> Any:
 
 def _two() -> tuple[Any, Any]:
     """Return the IMAP host and the SMTP host, recognised by their usual ports. With other ports, the first host in the
-    manifest is IMAP.
+    manifest is the IMAP host.
     """
     granted = hosts()
     if len(granted) != 2:

@@ -33,7 +33,9 @@ MAX_PART_BYTES: Final = 512 << 10
 MAX_TEXT_PARTS: Final = 10
 MAX_HTML_CHARACTERS: Final = 500_000
 MAX_GROUPS: Final = 5
-"""Maximum number of multipart groups whose raw bytes are fetched, because the server reports only empty parts for them."""
+"""Maximum number of multipart entities whose raw bytes are fetched, because the server reports only empty parts for
+them.
+"""
 MAX_TAIL_BYTES: Final = 4 << 10
 """Number of bytes at the end of a message that are searched for its last boundary. A mailing list may add text after the
 boundary.
@@ -262,7 +264,9 @@ def _damage(data: bytes, part: Part) -> Iterator[str]:
 
 
 def _unparted(folder: Folder, uid: int, structure: Part | Group) -> Iterator[tuple[Group, bytes]]:
-    """Yield the groups whose boundary is missing, so that the server found no parts in them, each with its raw bytes."""
+    """Yield the multipart entities whose boundary is not declared or does not occur in their raw bytes, each with these
+    bytes. The server reports only empty parts for such an entity. At most MAX_GROUPS are examined.
+    """
     for group in list(_empty_groups(structure))[:MAX_GROUPS]:
         data = _bytes_of(folder, uid, group, 0, MAX_PART_BYTES)
         if data.strip() and not (group.boundary and b"--" + group.boundary.encode() in data):

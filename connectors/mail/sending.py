@@ -100,8 +100,8 @@ class Server:
     def send(self, message: Outgoing) -> str:
         """Send the message to all recipients and return the server's reply.
 
-        Raises ExternalApiError if the server does not accept the message; then no recipient gets it. Raises NetworkError if
-        the connection broke after the message began, so that it is unknown whether the message was sent.
+        Raises ExternalApiError if the server does not accept the message; then no recipient gets it. Raises
+        NetworkError if the connection broke after the message began; it is then unknown whether the message was sent.
         """
         checked = self._envelope(message)
         if checked.refusal is not None or checked.refused:

@@ -64,7 +64,7 @@ ATTACHMENTS_BYTES: Final = 10 << 20
 _BETWEEN_COMMAS: Final = re.compile(r'(?:"(?:[^"\\]|\\.)*"|[^,])+')
 _NOT_IN_A_FILENAME: Final = re.compile(r"[/\\]|=\?")
 """Pattern of characters that a file name must not have: separators of paths, and `=?`, which many mail programs decode
-as an encoded word, so that they show another name.
+as an encoded word, and then show another name.
 """
 _CRLF: Final = "\r\n"
 _POLICY: Final = email.policy.SMTP.clone(cte_type="7bit")

@@ -27,7 +27,7 @@ from aileron_connector import BadInput, ExternalApiError, log, op, run
 MAX_PAGE: Final = 200
 """Maximum number of channels in one request. Slack recommends no more."""
 MAX_PAGES: Final = 20
-"""Maximum number of pages of one listing, which is 4,000 channels. Slack allows about as many requests in a minute."""
+"""Maximum number of pages of one listing (4,000 channels in all). Slack allows about as many requests in a minute."""
 MAX_MATCHES: Final = 100
 """Maximum number of matches of one search, which is Slack's limit for a page."""
 MAX_SEARCH_PAGE: Final = 100

@@ -89,8 +89,8 @@ class _Update(msgspec.Struct):
 
 @op
 def read_updates(max_results: int = 20, after: int | None = None) -> dict[str, Any]:
-    """Read messages to the bot, oldest first. With `after`, only later updates are read, and Telegram deletes those up
-    to and including `after`.
+    """Read messages to the bot, oldest first. With `after`, only later updates are read, and Telegram deletes the
+    updates up to and including `after`.
     """
     if not 1 <= max_results <= MAX_UPDATES:
         raise BadInput(f"max_results {max_results} is not from 1 to {MAX_UPDATES}", argument="max_results")

@@ -91,7 +91,7 @@ def _runtime(file: io.FileIO) -> PythonRuntime | ElfRuntime:
 
 
 def _relay(child: Child) -> None:
-    """Copy the child's log and frames to standard error and standard output until both pipes have ended."""
+    """Copy the child's log to standard error and its frames to standard output, until both pipes have ended."""
     targets = {child.log: sys.stderr.buffer, child.frames_out: sys.stdout.buffer}
     while targets:
         ready, _, _ = select.select(list(targets), [], [], _DEADLINE_S)

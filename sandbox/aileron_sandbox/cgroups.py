@@ -1,7 +1,7 @@
 """Control groups: one for each child, so that memory and processor time are counted and bounded for all of its processes.
 
-Runs on the host, which trusts the kernel's numbers, but no child: a child enters its group as the first step of
-its confinement and cannot leave it, since a jail does not have the file system of groups.
+Runs on the host, which trusts the kernel's numbers, but no child: a child enters its group as the first step of its
+confinement and cannot leave it, since a jail does not contain the file system of control groups.
 
     place = find()                                    # None if this user may not make groups with a memory limit here
     with Groups(place) as groups:

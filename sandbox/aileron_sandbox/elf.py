@@ -1,9 +1,10 @@
 """The files that a compiled program needs to see: none, or its loader and the libraries that it needs directly or indirectly.
 
-Runs on the host, before a template for the program is started. The program is hostile: it is only read, through a descriptor.
-Neither the program nor its loader is run, which `ldd` would do. Its contents decide only which libraries of the system's own
-directories the program can see, read-only: a library is given as a plain file name, and is looked for only in the directories
-listed in `_PLATFORMS`. A program with its own search path (RPATH, RUNPATH) could name any file of the user, so it is refused.
+Runs on the host, before a template for the program is started. The program is hostile: it is only read, through a
+descriptor. Unlike `ldd`, this module runs neither the program nor its loader. The program's contents decide only which
+libraries of the system's own directories the program can see, read-only: a library is given as a plain file name, and
+is looked for only in the directories listed in `_PLATFORMS`. A program with its own search path (RPATH, RUNPATH) could
+name any file of the user, so it is refused.
 
 >>> ElfRuntime.of_program(program).libraries                                       # doctest: +SKIP
 (PosixPath('/lib64/ld-linux-x86-64.so.2'), PosixPath('/lib/x86_64-linux-gnu/libc.so.6'))

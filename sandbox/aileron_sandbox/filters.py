@@ -22,8 +22,8 @@ Rules of all lists but a cell's
   measured.)
 - The same applies to flags. Where an argument selects what the kernel does, the list has its allowed values.
 - A program can create no socket that can name a peer. `socketpair(AF_UNIX)` is allowed: event loops wake themselves
-  with one. `setsockopt` is not, because SO_ATTACH_FILTER compiles a program of the caller into the kernel; only TCP
-  options pass, to the network filter.
+  with one. A jailed program can call `setsockopt` only for TCP options, which the network filter handles:
+  SO_ATTACH_FILTER would compile a program of the caller into the kernel.
 - `KILLED` has the calls that no honest program makes; they are answered with SIGSYS.
 - Native ABI only: i386 and x32 entries are killed (libseccomp's bad-architecture action).
 - Landlock does not cover metadata (chmod, chown, utimes), other processes, or non-file objects: the calls for them are
@@ -92,9 +92,10 @@ ALLOWED: Final = tuple(
 )
 """Calls that every profile allows with any arguments. A call that an architecture lacks is skipped on it.
 
-None of them has an argument that selects another part of the kernel. Their arguments, if any, are sizes, addresses, or flags
-of which the kernel itself knows only harmless ones (O_CLOEXEC, O_NONBLOCK and the like for dup3, eventfd2, epoll_create1 and
-timerfd_create; how a path is walked for the `at` calls; three values for shutdown). The others are in SOME_ARGUMENTS.
+None of them has an argument that selects another part of the kernel. Their arguments, if any, are sizes, addresses, or
+flags of which the kernel itself knows only harmless ones (O_CLOEXEC, O_NONBLOCK and the like for dup3, eventfd2,
+epoll_create1 and timerfd_create; how a path is walked for the `at` calls; three values for shutdown). All other allowed
+calls are in SOME_ARGUMENTS.
 """
 
 _EXECUTE: Final = ("execve", "execveat")
@@ -150,8 +151,8 @@ NETWORK: Final = {
 """System calls that the network filter answers, each with its condition in words."""
 ENDS: Final = "exit_group"
 """The call that ends a process. The template is notified of it, and always allows it. Ending a process withdraws the
-pending notifications of its other threads and, if it is the first process, of its other processes. Notifications are
-answered in order, so the end comes after all of them. Without `watched` the call is simply allowed.
+pending notifications of its other threads and, if it is the child's first process, of the child's other processes.
+Notifications are answered in order, so the end comes after all of them. Without `watched` the call is simply allowed.
 """
 
 

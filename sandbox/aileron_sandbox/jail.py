@@ -16,9 +16,9 @@ Rules
 - `kill` goes through the pidfd, so a recycled pid is never signalled.
 - Closing a Child kills it; closing the Template kills all children. A closed child is reaped when `pump` next reads its
   message, and counts towards MAX_CHILDREN until then.
-- Every child of a template with groups has a control group. `is_watched` says which children must be measured nevertheless; a
-  caller with a loop of its own reads their `tree`, calls `judge`, and reads again after the time that `judge` returns
-  (`Child.wait` does this).
+- If a template uses control groups, each of its children has one. `is_watched` says which children must be measured
+  nevertheless; a caller with a loop of its own reads their `tree`, calls `judge`, and reads again after the time that
+  `judge` returns (`Child.wait` does this).
 - Start the template from a thread that lives as long as the template (PR_SET_PDEATHSIG fires when the parent *thread* ends,
   prctl(2)).
 
@@ -111,7 +111,7 @@ _GROUPS_AHEAD: Final = 2
 _NOBODYS: Final = 0
 _PIDFD_AND_LISTENER: Final = 2
 _ROOM_BYTES: Final = 16 << 20
-"""Memory of a child's group in addition to its policy's limit, 16 MiB. It is for the kernel's own data on 16
+"""Memory of a child's control group in addition to its policy's limit, 16 MiB. It is for the kernel's own data on 16
 processes or threads with their stacks, 30 full pipes, 1024 files, and the pages of mapped files, which the kernel
 reclaims first. An idle child is charged with 3.4 MiB (measured).
 """
@@ -189,9 +189,9 @@ class Template:
         begun: Begun | None = None,
     ) -> Starting:
         """Send a template process its Preparation message, and return before the process is confined. The process is
-        `begun` if given, else a new one. Errors and options are those of `start`.
+        `begun` if given, else a new one. Errors and other parameters are those of `start`.
 
-        `begun` runs the same interpreter as `runtime`. The returned object owns the process. After an error the
+        `begun` must run the same interpreter as `runtime`. The returned object owns the process. After an error the
         process has ended.
         """
         with contextlib.ExitStack() as undo:
@@ -311,8 +311,8 @@ class Template:
 
     @contextlib.contextmanager
     def _given_group(self, groups: cgroups.Groups) -> Iterator[tuple[Group, list[int]]]:
-        """Take a group, and yield the message that gives the group to the template, with its descriptors. If the block
-        fails, the group becomes free again.
+        """Take a control group, and yield the message that gives it to the template, with the group's descriptors. If
+        the block fails, the control group becomes free again.
         """
         group, number = groups.take(), self._last_group + 1
         try:
@@ -337,7 +337,9 @@ class Template:
             self._groups_lost += 1
 
     def _group_bytes(self, policy: Policy, program_bytes: int) -> int:
-        """Return the memory limit of a child's group: the granted memory plus a fixed overhead. 0 if there are no groups."""
+        """Return the memory limit of a child's control group: the policy's memory and scratch, the program, the
+        template's own data, and a fixed overhead. 0 if this template has no control groups.
+        """
         if self._groups is None:
             return 0
         return policy.memory_bytes + policy.scratch_bytes + program_bytes + self._data_bytes + _ROOM_BYTES

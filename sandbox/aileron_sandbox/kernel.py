@@ -398,7 +398,7 @@ def keep_freed_memory() -> None:
 
 
 def return_free_memory() -> None:
-    """Give freed memory that malloc still holds back to the kernel, malloc_trim(3). Takes a millisecond for each 10
+    """Return to the kernel the freed memory that malloc still holds, malloc_trim(3). Takes a millisecond for each 10
     MiB.
 
     Only glibc has this call; other C libraries hold little.

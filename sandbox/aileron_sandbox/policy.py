@@ -15,7 +15,7 @@ __all__ = ["Mode", "Policy", "Profile"]
 
 Mode = Literal["namespaces", "landlock"]
 """The way in which a jail is confined: `namespaces` uses all layers, `landlock` only those that need no user
-namespaces. The latter is for machines that forbid these, and is used only if the user chose it
+namespaces. `landlock` is for machines that forbid user namespaces, and is used only if the user chose it
 (template/landlocked.py).
 """
 

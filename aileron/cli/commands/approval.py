@@ -24,7 +24,7 @@ Id = Annotated[str, Argument(metavar="ID", help="ID of the request, or the end o
 
 
 def cancel(approval: Id, as_json: AsJson = False) -> None:
-    """Withdraw a request, or an approval that has not begun."""
+    """Withdraw a request, or an approved run that has not begun."""
     from aileron.cli import decision_dialogue
 
     supervisor = Supervisor()

@@ -44,7 +44,7 @@ _KEY_DERIVATION_S: Final = 30.0
 _COLUMN: Final = 14
 _NOTHING: Final = object()
 _LAST: Final = {"bindings": 1, "connectors": 2, "actions": 3}
-"""Parts of the inventory that stand at the end, in this order."""
+"""Parts of the inventory that are printed at the end, in this order."""
 _AFTER_REPLACE: Final = """\
 The current key and all passkeys stop working, and grants made with them end. Everything listed above counts as approved.
 """
@@ -346,7 +346,7 @@ def _show(inventory: Any) -> None:
     """Show the complete inventory, even parts that this version does not know, because the person must see everything that they
     approve.
 
-    Actions, connectors and bindings stand last, where a small terminal shows them. Settings with default values are only
+    Actions, connectors and bindings are printed last, where a small terminal shows them. Settings with default values are only
     counted.
     """
     parts = inventory if isinstance(inventory, dict) else {"inventory": inventory}

@@ -305,7 +305,7 @@ class _Event:
 class _Printer:
     """A printer of events, one line each, as they arrive.
 
-    For a person, events stand below the id of their run; in a pipe, every fact has its name.
+    For a person, events are printed below the id of their run; in a pipe, every fact has its name.
     """
 
     def __init__(self, *, as_json: bool) -> None:

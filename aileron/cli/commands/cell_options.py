@@ -1,7 +1,7 @@
 """The options of `aileron launch` about cells, declared once, and their combination with the settings.
 
-Runs in commands. It decides nothing: cell_spec.py defines what an option shows, and host_pattern.py what a host is. An invalid
-option ends the command before anything starts.
+Runs in commands. It decides nothing: cell_spec.py defines what the agent sees because of an option, and host_pattern.py how a
+host is written. An invalid option ends the command before anything starts.
 
 Source: docs/reference/cli.md, docs/reference/configuration.md#launch. Not here: the launch itself (launch_cell.py).
 """

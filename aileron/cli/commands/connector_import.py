@@ -111,8 +111,9 @@ def import_(
 ) -> None:
     """Create a connector from an OpenAPI document or MCP server.
 
-    What reads runs, everything else waits for a person. Without --ops, --tag, --grep or --all, you choose from a list, or get
-    the operations that read. You also get a signing key, outside the repository. An existing key is reused.
+    Operations that only read need no approval; every other operation waits for a person. Without --ops, --tag, --grep or
+    --all, you choose from a list, or get the operations that read. You also get a signing key, outside the repository. An
+    existing key is reused.
 
     From an MCP server, each tool becomes an action that waits for a person. If the server wants a sign-in, you sign in so that
     its tools can be listed.

@@ -83,7 +83,8 @@ def stop() -> None:
 def restart() -> None:
     """Stop the daemon, if it is running, and start it again.
 
-    Interrupted runs are recorded as unknown, and the vault is locked. A service that runs it starts it again.
+    Interrupted runs are recorded as unknown, and the vault is locked. If a service runs the daemon, the service starts it
+    again.
     """
     from aileron.cli.commands.launch import is_vault_locked
     from aileron.cli.service import UNIT, Service

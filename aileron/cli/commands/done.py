@@ -31,8 +31,8 @@ _MAX_NAMED = 8
 
 
 def result_of(kind: str, result: Any) -> Any:
-    """Return an approval's result in the type of the route that asked for the consent; plain JSON if this version does not know
-    the kind.
+    """Return an approval's result as the response type of the route that asked for the consent; plain JSON if this
+    version does not know the kind.
     """
     fields = result if isinstance(result, dict) else {}
     if "connectors" in fields:
@@ -74,7 +74,9 @@ def _result_type(kind: ConsentKind, fields: dict[str, object]) -> type[msgspec.S
 
 
 def tell_done(result: Any) -> None:
-    """Report a change: print the name of `result`, the route's response, on standard output, and the rest on standard error."""
+    """Report a change: print the name in `result`, the route's response, on standard output, and notes about it on
+    standard error.
+    """
     match result:
         case InstalledTogether():
             _tell_installed(result)

@@ -140,8 +140,8 @@ def _folder_of(kept: Kept) -> str:
 def _is_agreed(kept: Kept, paths: list[str], verb: str, *, yes: bool, is_large_allowed: bool) -> bool:
     """Return whether there are changes, and the person or `yes` confirms them.
 
-    Raises Problem if `paths` match no change, or if a confirmation is needed and no person can be asked: without `yes`, and for
-    large changes without `is_large_allowed`.
+    Raises Problem if `paths` match no change, or if a confirmation is needed and no person can be asked. With `yes`, only
+    large changes need a confirmation, and not even these with `is_large_allowed`.
     """
     with local_work():
         waiting = [change for change in pending(kept) if not paths or any(_is_at(change.path, path) for path in paths)]

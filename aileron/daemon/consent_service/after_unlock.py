@@ -21,8 +21,8 @@ __all__ = ["AfterUnlock"]
 
 
 class AfterUnlock:
-    """Service that completes, after an unlock, the work that had to wait for the vault. One instance per daemon.
-    `begin_approved` starts the approved runs; the lock `changing` is held during all earlier steps.
+    """Service that completes, after an unlock, the work that had to wait for the vault. One instance per daemon. The
+    last step is `begin_approved`, which starts the approved runs. The lock `changing` is held during the steps before it.
     """
 
     def __init__(

@@ -8,7 +8,7 @@ Rules
 - A permission is recorded before it takes effect. A restarted daemon reads the permission back from the record.
 - A permission applies to one session alone, and ends with that session.
 - Other processes can write the ledger's file. So, with an approver, an approval from before this daemon started, or from before
-  there was an approver, counts only once the signature of its decision is verified.
+  there was an approver, is valid only after the signature of its decision has been verified.
 
 Source: docs/adr/0065-questions-about-hosts.md. Not here: asking and waiting (host_questions.py), the list that a session began
 with (daemon/http/sessions.py).

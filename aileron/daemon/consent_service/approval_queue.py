@@ -87,8 +87,8 @@ class ApprovalQueue:
             return None
 
     async def _granted_text(self, question: Question) -> str | UnsetType:
-        """Return the text of the action file that a grant is bound to; UNSET if the file is gone or changed. A person reads
-        there what the grant does not limit.
+        """Return the text of the action file that a grant is bound to; UNSET if the file is gone or changed. The file
+        tells the person what the grant does not limit.
         """
         subject = question.subject or {}
         try:

@@ -90,7 +90,7 @@ class ApproverState:
         ledger's file.
 
         `kind` is the kind of the change that is about to be made, not the kind in the row. Does nothing if the home has no
-        approver. Raises AileronError (vault_locked, hash_mismatch), or NotCounted if the signature does not count.
+        approver. Raises AileronError (vault_locked, hash_mismatch), or NotCounted if the signature is not valid.
         """
         consents = self.consents()
         if consents is not None:

@@ -48,8 +48,8 @@ class ConsentStore:
         await self._audit.agreed(kind, name, digest, approval_id)
 
     async def change(self, how: Callable[[Consents], Consents]) -> None:
-        """Replace the consents in the vault with the result of `how` for the current consents. The caller records the
-        change.
+        """Replace the current consents in the vault with the consents that `how` makes from them. The caller records
+        the change.
         """
         await anyio.to_thread.run_sync(self._vault.change_consents, how)
 

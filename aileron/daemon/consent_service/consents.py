@@ -80,9 +80,9 @@ class ConsentService:
         return None if self._handlers.of(subject).is_agreed(consents, subject) else await self.ask(subject)
 
     async def maybe_ask_all(self, subjects: Sequence[Subject]) -> list[ConsentAnswer]:
-        """Ask the person about each change that is not yet approved, and about all changes of a group if one of them is not.
-        Return an empty list if the home has no approver, or if all changes are approved. Raises AileronError as
-        `maybe_ask` does.
+        """Ask the person about each change that is not yet approved. Changes that form a group (an action and its new
+        connectors) are asked about together: if one of them is not approved, the person is asked about all of them. Return an
+        empty list if the home has no approver, or if all changes are approved. Raises AileronError as `maybe_ask` does.
         """
         consents = self._approver.consents()
         if consents is None:

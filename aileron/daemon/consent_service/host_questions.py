@@ -49,7 +49,7 @@ MAX_WAITING: Final = 8
 minute.
 """
 MAX_NAMES: Final = 64
-"""Maximum number of hosts with ports of one session that a person is ever asked about; many toolchains use thirty."""
+"""Maximum number of HOST:PORT pairs that a person is ever asked about for one session; many toolchains use thirty."""
 MAX_ALL: Final = 64
 """Maximum number of waiting questions of all sessions: a third of the queue's places for consents, so that places are left for
 a person's own changes.
@@ -69,7 +69,7 @@ class _Answer(enum.Enum):
     YES = enum.auto()
     NO = enum.auto()
     NONE = enum.auto()
-    """The question expired unanswered, or its answer does not count: the host may be asked about again."""
+    """The question expired unanswered, or its answer is not valid: the person may be asked about the host again."""
 
 
 class HostQuestions:
@@ -124,8 +124,8 @@ class HostQuestions:
         return await self._told(answer, known, destination)
 
     async def _question(self, session: str, facts: AskingCell, destination: HostPort) -> KnownHost | Refused:
-        """Return the question about this host, waiting or decided. Ask it now if it was not asked before, has expired, or
-        has an answer that does not count. Return Refused if it cannot be asked.
+        """Return the question about this host, waiting or decided. Ask it now if it was not asked before, has expired,
+        or has an answer that is not valid. Return Refused if it cannot be asked.
         """
         known = self._hosts.of(session).get(destination)
         if known is not None and await self._answer(known) is not _Answer.NONE:

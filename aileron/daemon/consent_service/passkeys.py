@@ -6,7 +6,7 @@ passkey replaces, proves that the passkey belongs to the person.
 
 Rules
 - A challenge can be answered once, within CEREMONY_S. Only a few challenges wait at a time; the oldest is dropped first.
-- A new passkey becomes a question of the kind `passkey`. Until that is approved, the passkey does not count.
+- A new passkey becomes a question of the kind `passkey`. Until the question is approved, the passkey cannot be used.
 - Revoking a passkey takes effect at once, without a signature, because it only removes permissions.
 - Each change is written to the vault first, then to the ledger. Changes that the daemon could not record before it ended are
   recorded when the vault is opened next (`catch_up`). A passkey that was revoked according to the record does not become valid

@@ -1,8 +1,8 @@
-"""Reads previews for authorized viewers, and knows the newest preview of each plan, because approving an older preview does not
-count.
+"""Reads previews for authorized viewers, and knows the newest preview of each plan, because an approval of an older
+preview is not valid.
 
-Runs in the daemon. Readings are stored only in this process's memory. After a restart, previews read before it are unknown, and
-approving any of them counts.
+Runs in the daemon. Readings are stored only in this process's memory. After a restart, earlier previews are unknown, and an
+approval of any of them is valid.
 
 Rules
 - Every preview is read here, whichever surface shows it: so an approval is compared with the readings of all surfaces.
@@ -10,7 +10,7 @@ Rules
   first.
 - A failed reading showed nothing, so the newest reading stays the same.
 - The newest reading is stored for MAX_READ plans. A plan whose reading was dropped to make room is not treated as never read:
-  an approval of its preview counts only after the preview is read again.
+  an approval of its preview is valid only after the preview is read again.
 
 Source: docs/reference/signed-decisions.md. Not here: who may see a preview (service.py, web/admission.py), the reading
 (runs/spine.py).

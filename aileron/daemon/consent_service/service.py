@@ -1,15 +1,15 @@
-"""A person's decision on a question, checked before it counts, and the preview that only this person may read.
+"""A person's decision on a question, checked before it takes effect, and the preview that only this person may read.
 
 Runs in the daemon, for the operator's socket, which any process of the same user can reach: a caller has no identity
 until a signature proves it. Without an approver, decisions are accepted unsigned, and marked as such.
 
 Rules
-- A decision that does not count changes nothing and is recorded with the reason, however often it is tried.
+- A decision that is not valid changes nothing, and is recorded with the reason, however often it is tried.
 - A preview is read with the person's own credential. Its content leaves this process only encrypted for the key that an
   approver named in a signed request; the ledger gets only its digest.
-- If a run changes only what its preview showed, an approval without that preview would change nothing, so it does not count.
-- A request for a preview is answered once (`nonce`), and only with the current state. If a later reading found another state, an
-  approval of the earlier state does not count (previews.py).
+- If a run changes only what its preview showed, an approval without that preview would change nothing, so it is not valid.
+- A request for a preview is answered once (`nonce`), and only with the current state. If a later reading found another state,
+  an approval of the earlier state is not valid (previews.py).
 
 Source: docs/reference/signed-decisions.md. Not here: showing questions (approval_queue.py), changes that
 need consent (consents.py), the run itself (runs/spine.py).
@@ -206,8 +206,8 @@ class DecisionService:
         return SealedPreview(sealed=base64.b64encode(sealed).decode())
 
     async def carry_out_approved(self) -> None:
-        """Make changes that were approved earlier but not made, because the vault was locked or the daemon ended, if they
-        may still be made. The caller holds `changing`.
+        """Make the changes that were approved earlier but not made because the vault was locked or the daemon ended. A
+        change that is no longer permitted is not made. The caller holds `changing`.
 
         Nothing is fetched here, because the way to fetch a secret was stored only in memory, with its question. So a person
         must ask again.
@@ -239,8 +239,8 @@ class DecisionService:
         return msgspec.structs.replace(settled, status=RunStatus.COMPLETED, result=result)
 
     def _counted(self, decision: Decision, approval_id: str, kind: str) -> Signature | None:
-        """Check a decision, and return its signature for the record; None if the home has no approver. Raises AileronError
-        for a decision that does not count.
+        """Check a decision, and return its signature for the record; None if the home has no approver. Raises
+        AileronError for a decision that is not valid.
         """
         consents = self._approver.consents()
         signed = decision.signed()

@@ -163,8 +163,8 @@ class SettingsInForce:
         return self._settings.now.consented() == values
 
     def _refuse(self, error: AileronError) -> None:
-        """Say why config.toml is not in force: in the log once, and not at every check, and in `problem`, so that the next check
-        tries again.
+        """Report why config.toml is not in force: in `problem`, which makes the next check try again, and in the log.
+        The same problem is logged only once, not at every check.
         """
         if self.problem != error.failure.message:
             _log.error("config.toml was changed and is not in force: %s", error)
@@ -177,8 +177,9 @@ class SettingsInForce:
             await self.look()
 
     async def _put_in_force(self, wanted: Settings | None = None, *, approved: JSONObject | None = None) -> None:
-        """Put the settings of config.toml in force, after recording which ones change: `wanted` or, if that is None,
-        the settings that the file had before. `approved` are values that a person approved just now.
+        """Put `wanted`, the settings of config.toml, in force, after recording which settings change. If `wanted` is
+        None, use the settings that the file had when it was last adopted. `approved` are values that a person approved just
+        now.
 
         Raises AileronError if the change cannot be recorded; then nothing changes.
         """

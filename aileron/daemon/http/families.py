@@ -6,7 +6,8 @@ and its ancestors. A process that left its family (two forks, and the end of its
 
 Rules
 - A process is identified by its number and its start time (proc_pid_stat(5), field 22): the kernel reuses numbers.
-- The nearest family counts. A family lasts as long as its first process, even if the session has ended.
+- If a process belongs to several families, `name_of` returns the nearest. A family lasts as long as its first process, even if
+  the session has ended.
 - Only `/proc/PID/stat` is read. Reading it touches no memory page of the process, so no process can delay the read.
 - A process whose descent cannot be determined (it has ended, or has too many ancestors) is reported as such, and not as a
   process without a family. Otherwise a process could let its child connect, take over the connection, and let the child end.

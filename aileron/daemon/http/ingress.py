@@ -75,8 +75,8 @@ GRACE_S: Final = 6.0
 """Seconds to wait for ingress to end when the daemon stops. Ingress gives responses in progress five seconds, and then ends."""
 PAUSE_S, PAUSE_MOST_S = 0.2, 10.0
 _WELL_S: Final = 60.0
-"""Seconds that an ingress process must have run for the pause before the next start to be the shortest again. The pause doubles
-if ingress ends earlier.
+"""Seconds that an ingress process must have run to reset the pause before the next start to the shortest pause. If
+ingress ends earlier, the pause doubles.
 """
 _AT_ONCE: Final = 16
 """Maximum number of exchanges taken in one turn of the event loop, so that other tasks get their turn."""

@@ -12,8 +12,8 @@ Rules
 - The Host of a request must be a name of this listener (a rebinding name is refused). On loopback, that is `localhost` or one
   of its addresses; elsewhere, it is the configured address or a name in its certificate. An Origin, if a browser sends one,
   must be that of the loopback port; no page may use the configured address. A browser that reports another site as the
-  requester (Sec-Fetch-Site) is answered only if a person follows a link to a page, because a browser sends no Origin with
-  requests that another site's page only embeds.
+  requester (Sec-Fetch-Site) is answered only if a person follows a link to a page, because a browser sends no Origin with the
+  requests for content that another site's page only embeds.
 
 Source: RFC 9110, section 7.2 (Host); RFC 6454 (Origin); W3C, Fetch Metadata Request Headers; docs/reference/http-api.md. Not
 here: the routes of the sockets (api/).

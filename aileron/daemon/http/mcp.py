@@ -11,7 +11,7 @@ process's requests for that agent (mcp/answering.py).
 A connection to the socket belongs to the session of the token in its first line, if that line is the relay's own notification
 (`notifications/aileron/session`); with any other first line, it belongs to the session `local`. With a bad token, or a
 notification that cannot be read completely, it belongs to no session: the connection is answered, but all its requests are
-refused. Only the first line counts.
+refused. Later lines never change the session.
 
 Rules
 - The process is ended after REST_S without use. While it is unused, no agent is connected.
@@ -71,8 +71,8 @@ than the longest pause before a start.
 """
 PAUSE_S, PAUSE_MOST_S = 0.2, 10.0
 _WELL_S: Final = 60.0
-"""Seconds that the protocol process must have run for the pause before the next start to be the shortest again. The pause doubles
-if the process ends earlier.
+"""Seconds that the protocol process must have run to reset the pause before the next start to the shortest pause. If
+the process ends earlier, the pause doubles.
 """
 _TRIES: Final = 3
 """Number of attempts to pass an agent to a protocol process. If the process has ended each time, the agent is refused."""

@@ -1,5 +1,5 @@
-"""The daemon's end of the process that speaks the protocol. It starts the process, passes agents to it, and notices when no
-agent needs it.
+"""The daemon's end of the process that speaks the agents' protocol (MCP). It starts the process, passes agents to it,
+and notices when no agent needs it.
 
 Runs in the daemon, which parses nothing here but typed messages (mcp/process_messages.py). After a connection was passed, only
 the process has it: the daemon keeps no copy of an agent's connection.

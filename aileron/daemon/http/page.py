@@ -213,8 +213,8 @@ class PageService:
 
 @contextlib.contextmanager
 def _looked_up() -> Iterator[None]:
-    """Translate an OSError from reading /proc into a retriable AileronError (busy): such an error does not show that the
-    process is the wrong one.
+    """Translate an OSError from reading /proc into a retriable AileronError (busy): such an error does not prove that
+    the process is the wrong one.
     """
     try:
         yield

@@ -72,8 +72,9 @@ def variable_of(pid: int, name: str) -> str | None:
     """Return a variable from the environment that a process was started with; None if the variable is not set, or if
     the process has ended or may not be inspected.
 
-    The process may have changed its environment, and its parent chose it. So a variable that is present proves something, and a
-    missing one proves nothing. Raises OSError if the environment cannot be read now, for example without a free descriptor.
+    The parent of the process chose this environment, and the process may have changed it since. So only the presence of a
+    variable is evidence; its absence proves nothing. Raises OSError if the environment cannot be read now, for example without
+    a free descriptor.
     """
     try:
         data = (_PROC / str(pid) / "environ").read_bytes()

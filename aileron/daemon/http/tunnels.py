@@ -11,7 +11,8 @@ Rules
   refused at once.
 - Without a free descriptor, nothing is accepted for a while (accepting.py).
 
-Source: docs/reference/cell-egress.md; unix(7), SO_PEERCRED. Not here: tunnels (egress/tunnel/), the hosts (its policy).
+Source: docs/reference/cell-egress.md; unix(7), SO_PEERCRED. Not here: the tunnels themselves (egress/tunnel/), the decision
+about hosts (HostPolicy in egress/tunnel/policy.py).
 """
 
 from __future__ import annotations

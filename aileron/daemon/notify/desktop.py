@@ -10,9 +10,9 @@ Rules
   meanwhile.
 - A failure to show a notification is logged once, until a notification can be shown again. No other work waits for a
   notification.
-- If notify-send and the notification server have actions, and there is an xdg-open(1), a notification has a button that opens
-  the page of its question. Its notify-send then waits for the button: at most MAX_OPEN wait, each with a deadline. No data from
-  the desktop determines which page is opened.
+- If notify-send and the notification server support actions, and xdg-open(1) is installed, a notification has a button that
+  opens the page of its question. Its notify-send then waits for the button: at most MAX_OPEN wait, each with a deadline. No
+  data from the desktop determines which page is opened.
 
 Source: Desktop Notifications Specification; notify-send(1) of libnotify 0.8; sd_bus_open_user(3) for the address of the bus.
 Not here: the text (notices.py).

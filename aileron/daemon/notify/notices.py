@@ -3,8 +3,8 @@ settings say so.
 
 Pure, in the daemon. A name comes from files and agents, and is read on a desktop or in a chat. Our own names are plain ASCII,
 so every other character is spelled out. Characters that a desktop would take for markup or an escape are spelled out too. With
-`notify.details`, a notice includes the sentence from the lists: the agent's words, marked as such. It never includes results of
-a preview.
+`notify.details`, a notice includes the sentence that lists of questions show for the question: the agent's words, marked as
+such. It never includes results of a preview.
 
 >>> asked = Asked("apr-1", "send-mail\u202e<b>", "action", at_s=0.0)
 >>> Notice.of(asked, None, "http://localhost:27182", with_details=False).title

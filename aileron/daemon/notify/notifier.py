@@ -1,9 +1,9 @@
 """Notifies a person that a question waits: on their desktop, and at an address that they named.
 
 Runs in the daemon, with one task for each channel. A notice says that a question waits, not how it ends; a reminder follows
-shortly before the question expires, unless the question was decided by then. Nothing else waits for a notification or fails
-with it: `asked` puts the question into a bounded queue and returns. Questions are stored only in memory: a restarted daemon
-sends no reminders of older questions.
+shortly before the question expires, unless the question was decided by then. No other work waits for a notification, or fails
+because a notification fails: `asked` puts the question into a bounded queue and returns. Questions are stored only in memory: a
+restarted daemon sends no reminders of older questions.
 
     notifier = Notifier(settings, egress, vault, queue=entry_of, page="http://localhost:27182")
     background.start_soon(notifier.serve)

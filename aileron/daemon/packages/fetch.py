@@ -171,8 +171,8 @@ class FetchJobs:
         self._jobs: dict[str, _Job] = {}
 
     async def serve(self) -> None:
-        """Delete the files of old fetches from staging, and keep the task group in which `begin` starts jobs. Runs until
-        cancelled, which also cancels every job.
+        """Delete the files of old fetches from staging, and keep open the task group in which `begin` starts jobs. Runs
+        until cancelled, which also cancels every job.
         """
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks  # before the first await: the first request may be there already

@@ -73,8 +73,8 @@ class HubSearch:
     async def entry(self, asked: str) -> HubDetail:
         """Return all facts about `NAME@VERSION`, or about the newest version of `NAME`.
 
-        Raises AileronError (invalid_request) for a name that is not a Hub's or if the Hub contradicts itself, (not_found), and as
-        Hub.index does.
+        Raises AileronError (invalid_request) if the name is not a Hub's or the Hub contradicts itself, AileronError
+        (not_found), and the errors of Hub.index.
         """
         name, version = _asked(asked)
         found = await self._hub.index()
@@ -163,8 +163,8 @@ def _published(index: Index, name: Fqn, version: str | None, hub: str) -> tuple[
 
 
 def _read(file: str, data: bytes, name: Fqn, kind: Kind, published: Published) -> About:
-    """Return the description that a manifest or action file has of itself. Raises ValueError if the file does not belong to
-    this version, and AileronError as its parser does.
+    """Return the description of an artifact that its manifest or action file contains. Raises ValueError if the file
+    does not belong to this version, and AileronError as its parser does.
     """
     if kind == "connector":
         manifest = parse_connector_manifest(data, file=file)

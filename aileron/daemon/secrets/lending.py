@@ -189,7 +189,7 @@ class Lending:
 
 
 def check_client(binding: Binding, secret: Secret, stored: Stored, now: float) -> None:
-    """Check that tokens can be obtained with this secret, unless the binding needs no tokens. Raises AileronError
+    """Check that tokens can be obtained with this secret, if the binding needs tokens. Raises AileronError
     (binding_failed).
     """
     if (credential := _maybe_client(binding, secret, stored)) is not None:

@@ -149,7 +149,9 @@ class SignIns:
         """Sign-ins by id, the oldest first."""
 
     async def serve(self) -> None:
-        """Keep the task group in which `begin` starts sign-ins. Runs until cancelled, which also cancels every sign-in."""
+        """Keep open the task group in which `begin` starts sign-ins. Runs until cancelled, which also cancels every
+        sign-in.
+        """
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
             await anyio.sleep_forever()

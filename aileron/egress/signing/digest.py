@@ -137,8 +137,8 @@ class Round(msgspec.Struct, frozen=True):
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class Answer:
-    """An answer to a challenge: the value of the field `Authorization`, and the proof of the password that the value
-    contains.
+    """An answer to a challenge: the value of the field `Authorization`, and the part of that value that proves
+    knowledge of the password (`response`).
     """
 
     field: str

@@ -58,8 +58,8 @@ class Occasion(msgspec.Struct, frozen=True):
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class Signed:
-    """A signature's result: the header fields to add to the request, in the order of the template, and the signature
-    that one of them contains.
+    """The result of signing a request: the header fields to add to the request, in the order of the template, and the
+    signature that one of them contains.
     """
 
     fields: tuple[Field, ...]

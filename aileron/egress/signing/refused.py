@@ -93,8 +93,8 @@ def failure_of(
     stored: Stored | None,
     now: datetime.datetime,
 ) -> AileronError | None:
-    """Return the failure for a response that was read ahead and refuses the request's signature. Return None if it does
-    not, so that it must be relayed.
+    """Return the failure for a response that was read ahead and refuses the request's signature. Return None for any
+    other response, which the caller must relay.
     """
     fields = {name.lower(): value for name, value in response.headers}
     if use.need.hmac:
@@ -134,8 +134,8 @@ def _skew_s(response: EgressResponse, now: datetime.datetime) -> float:
 def _scope(
     fields: dict[str, str], body: bytes, code: str | None, status: int, use: CredentialUse
 ) -> tuple[str, str | None] | None:
-    """Return the word `region` or `service` if the signature was made for the wrong one, and the expected value if the
-    service states it. Return None if the response shows neither to be wrong.
+    """Return `region` or `service`, whichever was wrong in the signature, and the expected value if the response states
+    it. Return None if the response says of neither that it was wrong.
     """
     service = _OTHER_SERVICE.search(body)
     if service is not None:

@@ -7,7 +7,7 @@ Rules
 - Clients show different parts of a response, and most show only one: the status, the reason phrase (pip), a field, or
   the body. So each of these parts gives the reason. `Aileron-Reason` is for programs: a value of refusal.Reason, or a
   failure class.
-- An alert only has its code: unrecognized_name, or internal_error if the host could not be reached.
+- An alert has only its code: unrecognized_name, or internal_error if the host could not be reached.
 
 Source: RFC 9110 sections 9.3.6 and 15, RFC 9112 section 4, RFC 8446 section 6; docs/reference/cell-egress.md.
 """

@@ -2,15 +2,15 @@
 ClientHello, even unasked, and name another server in it.
 
 Pure. Runs in the daemon, between the two ends of a tunnel, for the first few kilobytes of it. After the first
-ClientHello, a client can state a host name in clear only in another ClientHello, which it sends because the server sent
-HelloRetryRequest, or in the hope that the server will.
+ClientHello, a client can state a host name in clear only in another ClientHello. It sends one in response to a
+HelloRetryRequest, or in the hope that the server will send a HelloRetryRequest.
 
 Rules
 - Until the server's ServerHello has passed, every handshake record from the client must belong to a ClientHello with
   the name of the first ClientHello. Other records (early data, a change of cipher spec, an alert) are not examined.
 - A ServerHello that is not a HelloRetryRequest ends the watch, because the rest concerns only the two ends. After a
   HelloRetryRequest, the client's next ClientHello is the last.
-- A server that responds with something else than TLS, or with no ServerHello within ANSWER_BYTES, ends the watch:
+- A server that responds with anything other than TLS, or sends no ServerHello within ANSWER_BYTES, ends the watch:
   whoever controls that server receives everything that the client sends anyway.
 
 Source: RFC 8446 sections 4.1.3, 4.1.4, 4.2.10 and 5. Not here: the first ClientHello (client_hello.py).

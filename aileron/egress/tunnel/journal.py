@@ -51,7 +51,7 @@ class TunnelJournal(Protocol):
         ...
 
     async def refused(self, session: str, destination: str, reason: str) -> None:
-        """Record that a tunnel was refused: the first refusal of its kind at once, the others with a count. The
-        destination is the agent's text, truncated.
+        """Record that a tunnel was refused. The first refusal of its kind is recorded at once; repetitions are counted
+        and recorded later as one event. The destination is the agent's text, truncated.
         """
         ...

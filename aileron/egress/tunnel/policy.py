@@ -63,8 +63,8 @@ class HostPolicy(Protocol):
 
 
 def listed(hosts: tuple[HostPattern, ...], destination: HostPort) -> Admitted | Refused:
-    """Admit a destination that one of these patterns matches, and refuse every other. The text of a refusal names the
-    option with which a session lists the host.
+    """Admit a destination that one of the patterns in `hosts` matches, and refuse every other. The text of a refusal
+    names the option with which a session lists the host.
     """
     if any(pattern.matches(destination) for pattern in hosts):
         return Admitted()

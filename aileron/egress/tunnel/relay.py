@@ -3,9 +3,9 @@
 Runs in the daemon; trusts neither end, and does not interpret the bytes.
 
 Rules
-- Each direction has one piece at a time, so a side that does not read stops the other side (back-pressure), with at
-  most one piece in memory. Between the system call that reads a piece and the one that writes it, the piece is in a
-  scratch buffer that all relays share.
+- Each direction relays one piece (the bytes of one read) at a time. So a side that does not read stops the other side
+  (back-pressure), with at most one piece in memory. Between the system call that reads a piece and the one that writes
+  it, the piece is in a scratch buffer that all relays share.
 - Until the HelloWatch has finished, it checks each piece first; a piece that it refuses is not passed on.
 - The end of one direction is passed on (shutdown(2)), and the other direction continues, with HALF_IDLE_S as its idle
   limit.

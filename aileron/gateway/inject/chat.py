@@ -1,8 +1,8 @@
 """OpenAI's Chat Completions: Aileron's tools are added to a request, and calls of them are hidden from the answer.
 
 Rules
-- The agent sees one completion: the first round's `id` and `created`, the texts of all rounds with an empty line
-  between two, its own calls counted from 0, the last round's `finish_reason`, and the token counts of all rounds, if
+- The agent sees one completion: the first round's `id` and `created`, the texts of all rounds separated by empty lines,
+  the calls of its own tools numbered from 0, the last round's `finish_reason`, and the token counts of all rounds, if
   the agent asked for them.
 - Fields of a message that OpenAI's API does not define, such as `reasoning_content` of other providers, are repeated in
   the next round.

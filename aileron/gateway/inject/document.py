@@ -30,7 +30,7 @@ from aileron.model.json_value import JSON, JSONObject, dict_of
 __all__ = ["MAX_PARTS", "MAX_VALUES", "Document", "Edit", "TooManyError", "Value", "encoded", "loaded", "spliced"]
 
 MAX_PARTS: Final = 16_384
-"""Maximum number of members of an object, and of elements of each array in it, whose positions are kept. A day's
+"""Maximum number of members of an object, and of elements of each array in it, whose positions are stored. A day's
 conversation has a few thousand messages.
 """
 MAX_VALUES: Final = 1 << 19

@@ -74,8 +74,8 @@ WIRES: Final[Mapping[bytes, type[Ask]]] = {
 them do not request text from a model.
 """
 MAX_BODY_BYTES: Final = 32 << 20
-"""Maximum size of a request's body: 32 MiB, the limit of the Messages API. A longer body is passed on as it is, and
-rounds do not make a body longer than that.
+"""Maximum size of a request's body: 32 MiB, the limit of the Messages API. A longer body is passed on as it is, and the
+rounds of a request never make its body longer than that.
 """
 IN_THREAD_BYTES: Final = 256 << 10
 """Size in bytes above which a JSON text is processed in a thread instead of the event loop. Many small values take a
@@ -116,8 +116,8 @@ AT_ONCE: Final = 8
 """Maximum number of calls of a round that are made at the same time; the daemon runs fewer of them at a time."""
 LONGEST_S: Final = 3600.0
 LONGEST_WHOLE_S: Final = 480.0
-"""Maximum seconds for an answer that is not streamed. The agent gets no byte before its end, and the providers' own
-clients wait 600 s.
+"""Maximum seconds for an answer that is not streamed. The agent gets no byte before the answer is complete, and the
+providers' own clients wait 600 s.
 """
 KEEP_ALIVE_S: Final = 10.0
 """Seconds between two keep-alive messages to the agent: the shortest timeout that was observed in a program between

@@ -91,8 +91,8 @@ class Memory:
 
     def add(self, key: str, entry: Entry) -> None:
         """Store the hidden rounds `entry` under a key. If another conversation already has an entry under this key,
-        neither entry is found again, because two conversations that a program sends alike cannot be told apart. An
-        entry with results alone replaces an earlier entry.
+        neither entry is found again, because two conversations that a program sends in the same form cannot be
+        distinguished. An entry that has only results, and no `said`, replaces an earlier entry.
         """
         with self._lock:
             known = self._entries.get(key)

@@ -336,8 +336,8 @@ class ResponsesAnswer(Answer):
         return response if len(kept) == len(tools) else {**response, "tools": kept}
 
     def _shown(self, event: Event, data: JSONObject) -> bytes:
-        """Return the bytes of an event with its number among the events that the agent sees. An event that this does
-        not change keeps its original bytes.
+        """Return the bytes of an event with its number among the events that the agent sees. An event that the new
+        number does not change keeps its original bytes.
         """
         if "sequence_number" in data:
             data = {**data, "sequence_number": self._sent}

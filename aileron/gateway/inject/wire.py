@@ -104,8 +104,8 @@ class Answered(msgspec.Struct, frozen=True):
 class Round(msgspec.Struct, frozen=True):
     """A model's answer in one round: the calls of Aileron's tools to run, and the ids of the calls of the agent's own tools.
     `said` are JSON fragments that repeat the complete answer in the next request; `shown` are these fragments without calls of
-    Aileron's tools. `is_over`: the provider said that the model has stopped, also if this cut the answer short; false if the
-    answer broke off or failed.
+    Aileron's tools. `is_over` is true if the provider reported that the model has stopped, even if the stop cut the
+    answer short; it is false if the answer broke off or failed.
     """
 
     calls: tuple[Called, ...]
@@ -117,7 +117,7 @@ class Round(msgspec.Struct, frozen=True):
 
 def named(tools: Iterable[Tool], theirs: frozenset[str]) -> dict[str, Tool]:
     """Return the tools by the names under which the model gets them, sorted. `theirs` are the names of the agent's own tools;
-    no other tool gets such a name.
+    no tool of Aileron's gets one of these names.
     """
     found: dict[str, Tool] = {}
     for tool in sorted(tools, key=lambda tool: tool.name):
@@ -163,8 +163,8 @@ def trail(root: str, turns: Iterable[Sequence[str] | None]) -> list[str]:
     """Return digests of a conversation as the agent sends it: `root` before the first of the `turns`, and one after
     each turn. A turn that is None does not change the digest.
 
-    A key that contains such a digest occurs only in this conversation, while ids of calls, and words, also occur in
-    others.
+    A key that contains one of these digests occurs only in this conversation. The ids of calls and the words alone can
+    also occur in other conversations.
     """
     found = [root]
     for turn in turns:

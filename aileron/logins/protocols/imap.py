@@ -13,8 +13,8 @@ Rules
   login, without STARTTLS and COMPRESS, because compressed data cannot be scrubbed.
 - A command that logs in again, or compresses, ends the stream, because a refusal of ours could be inserted in the middle of a
   response.
-- A preview can EXAMINE but not SELECT, FETCH only items that set no flag, and send no literal, because a service without
-  LITERAL+ would read a literal as commands.
+- A preview can use EXAMINE but not SELECT, can FETCH only items that set no flag, and can send no literal, because a service
+  without LITERAL+ would read a literal as commands.
 
 Source: RFC 3501, RFC 9051, RFC 4959 (SASL-IR), RFC 7888 (LITERAL+), RFC 4978 (COMPRESS), RFC 3516 (BINARY). Not here:
 mechanisms (sasl.py), the contents of a mailbox.
@@ -47,7 +47,7 @@ _CAPABILITY: Final = re.compile(rb"\[CAPABILITY ([^\]]*)\]", re.IGNORECASE)
 _TAG: Final = re.compile(rb"[\x21\x23\x24\x26\x27\x2c-\x5b\x5d-\x7a\x7c-\x7e]{1,64}")
 """Pattern of the tag of an IMAP command: an astring of RFC 3501 without `+`."""
 _NAME: Final = re.compile(rb"[A-Z0-9][A-Z0-9._-]{0,63}")
-"""Pattern of a command's name. No character matches that a service could read as the blank after the name."""
+"""Pattern of a command's name. It matches no character that a service could read as the blank after the name."""
 _OTHER_LOGINS: Final = frozenset({b"LOGIN", b"AUTHENTICATE", b"STARTTLS", b"COMPRESS", b"UNAUTHENTICATE"})
 _READING: Final = frozenset(
     b"CAPABILITY NOOP LOGOUT ID EXAMINE LIST LSUB STATUS SEARCH SORT THREAD FETCH NAMESPACE UNSELECT "

@@ -343,7 +343,9 @@ def _no_proof(asked: int) -> LoginError:
 
 
 def _md5_answer(credential: sasl.Credential, salt: bytes) -> bytes:
-    """Return the MD5 response in hexadecimal, as the protocol defines it: MD5 of the hash that PostgreSQL stores and the salt."""
+    """Return the MD5 response in hexadecimal, as the protocol defines it: MD5 of the hash that PostgreSQL stores, followed by
+    the salt.
+    """
     if len(salt) != _SALT_BYTES:
         raise LoginError(Problem.PROTOCOL, f"the service sent no salt of {_SALT_BYTES} bytes for an MD5 hash")
     kept = hashlib.md5(credential.secret.encode() + credential.username.encode(), usedforsecurity=False).hexdigest()

@@ -13,8 +13,8 @@ Rules
   any row.
 - Every setting is compared, and so is the role, because a closed list of relevant settings would lack the settings of the next
   version.
-- A setting that is only in a later response to `ASK` belongs to a library that was loaded meanwhile. It is compared once it
-  was set.
+- A setting that is only in a later response to `ASK` belongs to a library that was loaded meanwhile. It counts as changed only
+  if it was set in this session.
 
 Source: PostgreSQL's manual, "Client Connection Defaults", "pg_settings"; its source, src/backend/tcop/pquery.c
 (ChoosePortalStrategy, FillPortalStore). Not here: when `ASK` is sent (postgres_effects.py).

@@ -139,8 +139,8 @@ class Exchange(abc.ABC):
         raise _unexpected(self.name)
 
     def too_early(self) -> str:
-        """Return a text that says which proof of the service is missing if it accepts the login at this point, or "" if
-        none is missing.
+        """Return a text that says why the service must not accept the login at this point, for example because it did
+        not prove that it knows the password. Return "" if it can accept the login.
         """
         return ""
 

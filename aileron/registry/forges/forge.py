@@ -295,7 +295,9 @@ class Way:
 
 
 class Repositories(abc.ABC):
-    """Base class of forges with repositories and releases. A subclass provides the URLs, and decides which releases count."""
+    """Base class of forges with repositories and releases. A subclass provides the URLs, and decides which releases are
+    considered.
+    """
 
     async def archive(self, name: Fqn, version: str, progress: Progress | None = None) -> bytes:
         """Return the archive of that version.
@@ -308,7 +310,7 @@ class Repositories(abc.ABC):
         return found
 
     async def versions(self, name: Fqn) -> tuple[str, ...]:
-        """Return the versions of `name` among the releases that the subclass counts, the oldest first."""
+        """Return the versions of `name` among the releases that the subclass considers, the oldest first."""
         return versions_in(await self._tags(Authority.of_repository(name)), name)
 
     async def publisher_key(self, repository: Authority) -> PublicKey:
@@ -387,7 +389,7 @@ def no_repository(repository: Authority) -> AileronError:
 
 
 def no_release(repository: Authority) -> AileronError:
-    """Return the error that the repository has no release, so `latest` stands for nothing."""
+    """Return the error that the repository has no release, so `latest` refers to none."""
     return _absent(f"{repository} has no release: give a tag or a commit after the @")
 
 
@@ -422,7 +424,9 @@ def _origin_of(url: str) -> str:
 
 
 def _told(url: str) -> str:
-    """Return an address for people, without the parts that may be secret: a signed query, and a user."""
+    """Return an address for people, without the parts that may be secret: the query, which may be signed, and user
+    information.
+    """
     scheme, _, rest = url.partition("?")[0].partition("#")[0].partition("://")
     authority, slash, path = rest.partition("/")
     return visible(f"{scheme}://{authority.rpartition('@')[2]}{slash}{path}"[:300])

@@ -86,7 +86,8 @@ def read_json(data: bytes, kind: Any = Any) -> Any:
     """Decode the JSON in `data` as the type `kind`, such as a Struct. If that fails, replace the values that no frame
     can represent, and try again.
 
-    Raises what msgspec.json.decode raises: DecodeError if it is not JSON, ValidationError if it is not of this kind.
+    Raises the errors of msgspec.json.decode: DecodeError if `data` is not JSON, ValidationError if it is not of type
+    `kind`.
     """
     try:
         return msgspec.json.decode(data, type=kind)
@@ -179,8 +180,8 @@ def _step(step: str | int) -> str:
 
 
 def marked(value: Any, words: list[str]) -> Any:
-    """Return `value` with the list `words` under the key MARK. A value that is no object is put into a new object. If
-    `words` is empty, return `value` unchanged.
+    """Return `value` with the list `words` under the key MARK. A value that is not an object is put into a new object.
+    If `words` is empty, return `value` unchanged.
     """
     if not words:
         return value
@@ -209,7 +210,9 @@ class _Changes:
 
 
 class _Carrying:
-    """A walk over one value that replaces everything that no frame can represent. Use an object once."""
+    """A walk over one value that replaces everything that no frame can represent. Each instance serves for one value
+    only.
+    """
 
     def __init__(self, changes: _Changes, least: int = _LEAST_INT, most: int = _MOST_INT) -> None:
         self._changes: Final = changes

@@ -515,8 +515,8 @@ _RULES: Final[dict[str, _Rule]] = {
     "oneOf": _one_of,
     "not": _not,
 }
-"""Function that checks each keyword. `type` is not listed, because it is always checked first: a value of the wrong
-type has no other problem.
+"""The checking function of each keyword. `type` is not listed, because it is always checked first, and no other problem
+is reported for a value of the wrong type.
 """
 
 

@@ -161,8 +161,8 @@ def _rules(text: str) -> Iterator[tuple[str, Declarations]]:
 
 
 def _preludes(text: str) -> Iterator[tuple[str, str]]:
-    """Yield the parts of a style sheet as (text, mark). A rule is (`selectors{declarations`, ``), the start of an `@`
-    rule (`@…`, `{`), and its end (``, `}`).
+    """Yield the parts of a style sheet as pairs: an ordinary rule as (`selectors{declarations`, empty text), the start
+    of an `@` rule as (`@…`, `{`), and the end of an `@` rule as (empty text, `}`).
     """
     at = 0
     while at < len(text):

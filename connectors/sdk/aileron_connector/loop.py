@@ -61,8 +61,8 @@ FRAMES_OUT: Final = 4
 MAX_KEPT_BYTES: Final = 8 << 20
 """Maximum number of bytes of unread answers: an eighth of the memory that a connector has by default."""
 MAX_KEPT_FRAMES: Final = 1 << 16
-"""Maximum number of unread frames. If a service sends single bytes, each frame takes some 120 bytes besides its body, which
-is 8 MiB more.
+"""Maximum number of unread frames. If a service sends single bytes, each frame takes some 120 bytes in addition to its
+body: 8 MiB for all of these frames.
 """
 
 _SMALL_READ_BYTES: Final = 4096

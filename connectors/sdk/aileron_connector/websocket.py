@@ -226,8 +226,8 @@ class WebSocket:
             self.leave()
 
     def leave(self) -> None:
-        """Close the WebSocket without waiting for the service. The host sends it the code 1001 (going away); data sent
-        before is still delivered.
+        """Close the WebSocket without waiting for the service. The host sends the service the code 1001 (going away).
+        Data that was sent earlier is still delivered.
         """
         if self._closed is None:
             self._forget(Closed(None, ""))

@@ -165,8 +165,8 @@ class Held:
 
     def sends_descriptors(self, pids: Iterable[int]) -> bool:
         """Return whether a Unix socket of the cell, whose processes are `pids`, holds or may hold descriptors that were
-        sent over it and not received yet. That may be so if a socket of the cell was open in no process at the last
-        measurement, because then the socket itself is waiting to be received.
+        sent over it and not received yet. The result is also true if, at the last measurement, a socket of the cell was
+        open in no process: that socket itself was sent and is waiting to be received.
         """
         if any(f"socket:[{inode}]" not in self._in_tables for inode in self._sockets):
             return True

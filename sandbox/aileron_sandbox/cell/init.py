@@ -8,8 +8,8 @@ from the agent but wait statuses.
 
 With a terminal, this process is the leader of the terminal's session, and the agent has a process group of its own in
 that session, in the foreground. So the agent's parent is in the same session but in another group; otherwise the
-agent's group would be orphaned, and could not be stopped (setpgid(2)). If the agent is stopped, this is reported to the
-host, which also stops itself, and sends SIGCONT when it continues.
+agent's group would be orphaned, and could not be stopped (setpgid(2)). If the agent is stopped, this process reports
+that to the host. The host then stops itself too, and when it continues, it sends SIGCONT to the agent.
 
 Rules
 - One thread, one poll(2), no other blocking call.

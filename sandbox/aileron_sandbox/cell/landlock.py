@@ -1,8 +1,9 @@
 """Landlock in a cell: a second layer that limits writing as the mounts do, and two scopes that mounts cannot provide.
 
-Every visible file may be read and executed. Writable binds, the home, and the cell's own directories may be changed.
-A rule for a directory applies to everything below it, so a read-only place inside a writable one is protected by its
-mount alone. Signals and abstract sockets end at the domain (ABI 6): the first process is outside this domain.
+Every visible file may be read and executed. Writable binds, the home, and the cell's own directories may be changed. A
+rule for a directory applies to everything below it, so a read-only place inside a writable one is protected by its
+mount alone. Signals and connections to abstract sockets cannot leave the domain (ABI 6). The first process is outside
+this domain.
 
 With ABI 1, Linux 5.13 to 5.18, no file could be moved to another directory (LANDLOCK_ACCESS_FS_REFER). On those kernels
 Landlock is not used, and is missing from the reported layers.

@@ -2,7 +2,7 @@
 ends the cell if it is over the limit.
 
 Runs on the host. A measurement adds up the memory of processes and what held.py finds in addition. The sum is an upper
-bound, because shared pages count more than once. Only if it is over the limit is the memory added up again, page by
+bound, because shared pages count more than once. If the sum is over the limit, the memory is added up again page by
 page, with each page counted once. Shared memory that no process has mapped or open counts as the cell's, unless
 processes outside the cell account for it (shared.py).
 
@@ -36,14 +36,14 @@ for a moment.
 """
 _NEW_BYTES: Final = 64 << 20
 _NEW_DESCRIPTORS: Final = 4096
-"""Growth at which descriptors are listed again at once: of the machine's shared memory, in bytes, or of the descriptor
-tables, in descriptors.
+"""Growth of the descriptor tables, in descriptors, at which the cell's descriptors are listed again at once. The same
+happens if the machine's shared memory grows by `_NEW_BYTES`.
 """
 
 
 class MemoryWatch(threading.Thread):
-    """A thread that measures the cell's memory every WATCH_PERIOD_S seconds, and kills the cell above its limit. `start`
-    it, and `close` it.
+    """A thread that measures the cell's memory every WATCH_PERIOD_S seconds, and kills the cell if it exceeds its
+    limit. Call `start`, and at the end `close`.
     """
 
     def __init__(self, pidfd: int, scratch: Sequence[int], held: Held, memory_bytes: int) -> None:

@@ -221,8 +221,8 @@ class Root:
         not apply to the host's root. `path` is the sysctl file pid_max. The kernel assigns the first 300 ids only once,
         so they are added to the limit.
 
-        Before Linux 6.14 only the machine has a highest id. A cell that root started could change the machine's, so it
-        is not set there.
+        Before Linux 6.14 the highest id applies to the whole machine. A cell that root started could change it for the
+        machine, so no limit is set on these kernels.
         """
         release = os.uname().release.split(".")
         if os.getuid() != 0 or (int(release[0]), int(release[1].split("-")[0])) < _OWN_PID_MAX:
@@ -239,8 +239,8 @@ class Root:
 
     def _bound_watches(self, sysctls: str) -> None:
         """Limit the cell to half of a user's inotify watches and instances, through files in `sysctls`, the path of
-        /proc/sys. The kernel counts them against the person's own limit, too, and the person's editor could otherwise
-        get none.
+        /proc/sys. The kernel also counts them against the person's own limit, so a cell could otherwise leave none for
+        the person's editor.
 
         The limit that is written is this user namespace's, namespaces(7); the machine's limit is only read.
         """

@@ -125,7 +125,7 @@ class FrameFailure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 class Invoke(_Message, frozen=True, kw_only=True, tag="invoke"):
     """Message that tells the connector to run `op` with `args`. It is the host's first frame, and is sent once.
-    `deadline_ms` counts from its arrival.
+    `deadline_ms` counts from the arrival of this message.
 
     `accepted` is the digest of a tool's changed description. It is sent after a person has accepted the change, and
     only to a connector that reported such a change for this operation.
@@ -298,7 +298,7 @@ class Cancel(_Message, frozen=True, kw_only=True, tag="cancel"):
 
 
 class Result(_Message, frozen=True, kw_only=True, tag="result"):
-    """Message with the output of a finished operation, and the last frame. The codec moves a large `output` into the
+    """Message with the output of a finished operation. It is the last frame. The codec moves a large `output` into the
     body and back.
     """
 
@@ -306,7 +306,7 @@ class Result(_Message, frozen=True, kw_only=True, tag="result"):
 
 
 class Failed(_Message, frozen=True, kw_only=True, tag="failure"):
-    """Message that the operation has failed, with the reason, and the last frame."""
+    """Message that the operation has failed, with the reason. It is the last frame."""
 
     failure_class: str = msgspec.field(name="class")
     message: str

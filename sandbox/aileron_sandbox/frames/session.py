@@ -10,13 +10,13 @@ Rules
 2. The jail ends with one `result` or `failure`. Nothing follows it, and requests still open end with it.
 3. Each request id is larger than the one before. At most MAX_IN_FLIGHT requests are open at once.
 4. A request has two halves. Down (host to jail): `http_head`, chunks, the last with `end`; or `refused` at any time,
-   also after the head. Exactly one of these two ends it: the final frame. Up (jail to host), only for `body="stream"`:
-   chunks, the last with `end`; or `cancel`. The request no longer counts as open when both halves have ended. A stream
-   (`tcp_open`) is a request whose answer begins with `tcp_opened` instead of `http_head`, and that always has an up
-   half, which opens with `tcp_opened` only. Either half may end first. A WebSocket (`websocket_open`) is a request
-   whose halves carry messages. Both halves open with `websocket_opened`, and each ends with `websocket_close`. The
-   parts of a message follow one another, and are of one type. If `http_head` comes instead, the service opened no
-   WebSocket: the answer is that of a request, and the up half ends without a message.
+   also after the head. Exactly one final frame ends this half: the chunk with `end`, or `refused`. Up (jail to host),
+   only for `body="stream"`: chunks, the last with `end`; or `cancel`. The request no longer counts as open when both
+   halves have ended. A stream (`tcp_open`) is a request whose answer begins with `tcp_opened` instead of `http_head`,
+   and that always has an up half, which opens with `tcp_opened` only. Either half may end first. A WebSocket
+   (`websocket_open`) is a request whose halves carry messages. Both halves open with `websocket_opened`, and each ends
+   with `websocket_close`. The parts of a message follow one another, and are of one type. If `http_head` comes instead,
+   the service opened no WebSocket: the answer is that of a request, and the up half ends without a message.
 5. The answer may be complete, or refused, before the request's body is. The jail then still ends its half, with `cancel`.
 6. After `cancel` the jail waits for the final frame and discards all frames before it; the host sends the final frame soon
    (`refused` unless the answer was just complete). So both sides agree on the end of a cancelled request.

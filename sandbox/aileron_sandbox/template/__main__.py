@@ -349,9 +349,9 @@ class _Forked:
 class _Template:
     """The warm process while it serves: one loop, no thread, and one poll(2) for all waits.
 
-    When there is no event for a moment, children are forked ahead, because the work that is the same for all is half
-    of a child's cost. The next requests are passed to them, and each is used once. Under load children are forked
-    when they are requested, which is then no slower.
+    When there is no event for a moment, children are forked ahead, because the work that is the same for all is half of
+    a child's cost. The next requests are passed to these children; each child serves only one request. Under load
+    children are forked when they are requested, which is then no slower.
     """
 
     def __init__(self, control: socket.socket, ready: _Ready) -> None:
@@ -455,9 +455,9 @@ class _Template:
         self._poll.register(pidfd, select.POLLIN)
 
     def _end_answering(self, forked: _Forked, *, within_ms: int | None = None) -> None:
-        """Reap the process that answered this child's system calls. If the child has ended, pass `within_ms` to wait
-        that long for the answering process, and then kill it. None means that the answering process has ended first, so
-        the child is killed.
+        """Reap the process that answered this child's system calls. If the child has ended, pass `within_ms`: wait that
+        long for the answering process, and then kill that process. None means that the answering process has ended
+        first; the child is then killed.
         """
         if forked.answered_by is None:
             return

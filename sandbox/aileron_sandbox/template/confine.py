@@ -43,8 +43,8 @@ class Prepared(NamedTuple):
     is_compiled: bool = False
     """True if children exec their program; False if they are the interpreter that runs it."""
     place: program_places.Place | None = None
-    """The mounts for this child's program, if the program is compiled and other processes could attach to it if it were
-    stored anywhere else.
+    """The mounts for this child's program. They are needed if the program is compiled, and other processes could attach
+    to it if it were stored anywhere else.
     """
     group: limits.Group | None = None
     """The child's control group, if the host can make control groups."""

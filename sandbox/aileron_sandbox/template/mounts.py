@@ -178,7 +178,7 @@ def enter_root() -> None:
 
 
 def mount_scratch(size_bytes: int, files: int) -> None:
-    """Mount a child's private /tmp in the child's own mount namespace, with which the mount ends."""
+    """Mount a child's private /tmp in the child's own mount namespace. The mount ends with that namespace."""
     flags = kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC
     kernel.mount("tmpfs", SCRATCH, "tmpfs", flags, f"size={size_bytes},nr_inodes={files},mode=0700")
 

@@ -19,7 +19,7 @@ def refuse_new_privileges() -> None:
 
 def leave_session() -> None:
     """Start a new session without a controlling terminal, so that neither TIOCSTI nor kill(0) reaches the host's
-    group. Leave the session keyring, too.
+    process group. Leave the session keyring, too.
     """
     os.setsid()
     kernel.join_new_session_keyring()

@@ -58,8 +58,8 @@ def has_threads() -> bool:
 
 
 def rehearse(path: str, times: int) -> None:
-    """Run the program at `path`, which leaves nothing behind, and undo the changes that running the program made in
-    this process.
+    """Run the program at `path` as often as `times` states, and undo the changes that running it made in this process.
+    The program itself must leave nothing behind.
 
     The template rehearses so often that the interpreter has specialised the code that runs every program (CPython
     3.11 does so at the eighth call, PEP 659). Otherwise each child would do that again, in pages that it then has to

@@ -49,7 +49,9 @@ from aileron.model.invocation import Scope
 __all__ = ["Api", "Handlers"]
 
 _Handler = Callable[..., Awaitable[msgspec.Struct | Response]]
-"""A handler gets the request and, if its route declares one, the decoded body. A test compares their types."""
+"""A handler gets the request and, if its route declares one, the decoded body. A test compares the types of the
+handlers with those that the routes declare.
+"""
 _log = logging.getLogger(__name__)
 
 
@@ -132,7 +134,7 @@ def _answered(spec: RouteSpec, answer: msgspec.Struct | Response) -> Response:
 
 
 async def _no_route(request: Request, _: Exception) -> Response:
-    """Answer a request with an unknown path or method in the format of all failures."""
+    """Respond to an unknown path or method with an error, in the format of all failures."""
     await drained(request.receive)
     return failure_answer(
         AileronError(FailureClass.NOT_FOUND, f"no route {request.method} {request.url.path[:200]!a}").failure

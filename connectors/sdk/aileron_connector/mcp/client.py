@@ -442,7 +442,7 @@ class Client:
 
     def _own(self, message: Message, method: str) -> Message:
         """Return `message` if it is the result of this client's latest request. Raises RpcFailure if it is an error,
-        ExternalApiError if it is no answer to that request.
+        ExternalApiError if it is not an answer to that request.
         """
         if not message.is_answer or (message.id is not None and message.id != self._number):
             raise ExternalApiError(f"the server answered {method} with a message that is no answer to it")

@@ -331,7 +331,7 @@ _MAX_TEXT_BYTES: Final = MAX_BODY_BYTES - (4 << 10)
 
 
 def _declared(endpoint: Endpoint, status: int) -> Response:
-    """Return the response that the document describes for a status. If the document describes one for success,
+    """Return the response that the document describes for a status. If the document describes a response for success,
     `default` is only used for errors.
     """
     responses = endpoint.operation.responses

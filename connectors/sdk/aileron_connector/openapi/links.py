@@ -100,8 +100,8 @@ def next_page(headers: Iterable[str], url: str, endpoint: Endpoint, schemas: Sch
 
 
 def page_in(link: Link, body: Any, sent: Mapping[str, JSON], endpoint: Endpoint, schemas: Schemas) -> Next | None:
-    """Return the next page by a link of the document. `body` is the answer to a call with the arguments `sent`. None if
-    that answer is the last page.
+    """Return the next page to which a link of the document leads. `body` is the answer to a call with the arguments
+    `sent`. None if that answer is the last page.
     """
     declared = {declaration.name: declaration for declaration in endpoint.operation.parameters}
     arguments = {}
@@ -145,8 +145,8 @@ def _by_name(query: str) -> dict[str, list[str]]:
 
 
 def _arguments(changed: Mapping[str, list[str]], endpoint: Endpoint, schemas: Schemas) -> JSONObject | None:
-    """Return changed query parameters as arguments of the operation, with the types of their schemas. None if there are
-    none, or if one of them is no argument or does not fit its schema.
+    """Return changed query parameters as arguments of the operation, with the types of their schemas. None if no
+    parameter changed, or if one of them belongs to no argument or does not fit its schema.
     """
     declared = {
         declaration.name: declaration

@@ -46,8 +46,8 @@ class _Named(msgspec.Struct, rename="camel"):
 _DOCUMENT: Final = msgspec.json.Decoder(Document)
 _OPERATION: Final = msgspec.json.Decoder(Operation)
 _NAMED: Final = msgspec.json.Decoder(_Named)
-"""Decoders. They are made when the module is loaded, which can be before a run, because making _OPERATION takes longer
-than decoding with it.
+"""Decoder for the name of an operation. Like the decoders above, it is made when the module is loaded, which can be
+before a run: making _OPERATION takes longer than decoding with it.
 """
 
 

@@ -27,7 +27,9 @@ __all__ = ["change_sync_client"]
 
 _OPEN_S: Final = 10.0
 _MAX_BYTES: Final = 1 << 20
-"""Default limits of the library: bytes of a message, and seconds to open a connection."""
+"""The library's default limit for the bytes of a message. `_OPEN_S` is its default limit for the seconds to open a
+connection.
+"""
 _NO_CODE: Final = 1005
 
 

@@ -164,7 +164,7 @@ class _Transport(asyncio.Transport):
             self._conversation.say(part, data[at : at + _PART_BYTES])
 
     async def _relay(self, request_id: int, request: Any) -> None:
-        """Forward everything that the host reports about the WebSocket to the client."""
+        """Forward to the client everything that the host reports about the WebSocket."""
         error: Exception | None = None
         try:
             first = await _next_frame(self._conversation, request_id)
@@ -209,7 +209,7 @@ class _Transport(asyncio.Transport):
             is_first = not message.more
 
     async def _decline(self, request_id: int, head: HttpHead) -> None:
-        """Forward the answer of a service that opened no WebSocket to the client."""
+        """Forward to the client the answer of a service that opened no WebSocket."""
         pieces: list[bytes] = []
         while True:
             message, piece = await _next_frame(self._conversation, request_id)
