@@ -80,7 +80,7 @@ def test_an_action_file_with_only_the_required_keys_is_valid() -> None:
     assert (action.steps[0].idempotent, action.approval.required, action.approval.expires_in_s) == (False, False, 900)
 
 
-def test_the_digest_covers_every_byte(action_text: Text) -> None:
+def test_the_digest_of_an_action_file_covers_every_byte(action_text: Text) -> None:
     """A changed description, comment or line ending gives another digest."""
     texts = [
         action_text(),

@@ -158,7 +158,7 @@ def test_a_name_that_matches_two_credentials_is_refused() -> None:
     assert used("oauth2/archive/home", mail=[HOME, archive]) == ["oauth2/archive/home"]
 
 
-def test_one_given_name_selects_the_credential_of_every_connector_that_has_it() -> None:
+def test_one_given_name_selects_the_credential_of_that_name_for_each_connector() -> None:
     """A connector without a credential of that name uses its only one."""
     both = manifest(), manifest(POST)
     found = {"mail": [HOME, WORK], "post": [bound("work", service="post"), bound("team", service="post")]}

@@ -125,7 +125,7 @@ def test_a_preview_is_checked_against_its_operation(action_text: Text) -> None:
         ({"to": "x" * 21}, "argument 'to': longer than the maximum of 20 characters"),
     ],
 )
-def test_a_call_that_the_operation_does_not_accept_is_refused_at_resolve(
+def test_a_call_that_the_operation_does_not_accept_is_refused_before_there_is_a_plan(
     action_text: Text, args: dict[str, Any], problem: str
 ) -> None:
     """The refusal comes before there is a plan, so no person is asked. A person's edits are checked in the same way."""

@@ -131,7 +131,7 @@ def test_only_an_earlier_step_can_be_referenced(with_inputs: Callable[[str], str
     assert parse_action(with_inputs('id = "${find.id}"'), file="send-email.md").steps[1].inputs == {"id": "${find.id}"}
 
 
-def test_a_step_cannot_be_called_args(action_text: Text) -> None:
+def test_a_step_cannot_be_named_args(action_text: Text) -> None:
     """`${args.x}` refers to the call's arguments."""
     with pytest.raises(AileronError, match="step id 'args'"):
         parse_action(action_text(('id = "send"', 'id = "args"')), file="send-email.md")

@@ -298,7 +298,7 @@ def test_a_private_or_plain_host_must_be_in_both_the_manifest_and_the_settings(a
     assert only_step(action_text(), {"to": "a"}).grant.private == frozenset()
 
 
-def test_a_missing_credential_is_reported_with_the_command(action_text: Text) -> None:
+def test_a_missing_credential_is_reported_with_the_command_to_bind_one(action_text: Text) -> None:
     """A connector with exactly one binding uses that one."""
     needy = manifest(credential=BASIC)
     failure = refusal(action_text(), {"to": "a"}, needy)
@@ -413,7 +413,7 @@ def test_the_step_of_a_preview_can_only_read(action_text: Text) -> None:
     assert Plan.from_json(found.to_json()) == found
 
 
-def test_a_preview_that_logs_in_keeps_its_streams_and_uses_the_read_only_role(action_text: Text) -> None:
+def test_a_preview_that_logs_in_may_open_streams_and_uses_the_read_only_role(action_text: Text) -> None:
     """Egress restricts these streams to reading; the step under approval uses the writing role and its credential."""
     need = CredentialNeed(kind="login", scope="All", logins=(LoginTarget.parse("postgres://nas.lan:443"),))
     database = manifest(

@@ -410,7 +410,7 @@ def test_changed_prose_does_not_hide_a_change_that_widens(
 
 
 @given(FILES, FILES)
-def test_undoing_a_change_that_needs_no_consent_needs_consent_unless_only_prose_changed(
+def test_the_reverse_of_a_change_that_needs_no_consent_widens_unless_only_prose_changed(
     before: ActionFile, after: ActionFile
 ) -> None:
     """Undoing a change that needs no consent does need one, unless only prose changed."""
@@ -420,7 +420,7 @@ def test_undoing_a_change_that_needs_no_consent_needs_consent_unless_only_prose_
 
 
 @given(FILES, FILES, FILES)
-def test_two_edits_that_do_not_widen_do_not_widen_together(
+def test_two_successive_edits_that_each_widen_nothing_together_widen_nothing(
     first: ActionFile, second: ActionFile, third: ActionFile
 ) -> None:
     """Two edits that do not widen cannot be combined into one that does."""

@@ -178,7 +178,7 @@ def test_one_of_300_actions_is_found_and_run(seen: Seen) -> None:
     assert seen.many_ended.code == 0
 
 
-def test_doctor_checks_this_agents_whole_path(seen: Seen) -> None:
+def test_doctor_checks_an_agent_from_its_configuration_to_a_tool_call(seen: Seen) -> None:
     """The steps pass in this order: configured, started, tools listed, one tool called."""
     assert seen.doctor.code == 0, seen.doctor.out + seen.doctor.err
     assert cells(seen)["`aileron doctor`"] == "configured, started, tools, call"

@@ -178,7 +178,7 @@ def test_a_tool_that_is_not_offered_ends_the_conversation() -> None:
     assert model.problem == "another is not offered: mcp__aileron__give_back"
 
 
-def test_with_the_option_named_again_every_conversation_gets_the_whole_script() -> None:
+def test_the_scripted_model_can_repeat_its_whole_script_in_every_conversation() -> None:
     """A second conversation begins where the first did, and comes to the same end."""
     with LanguageModel(script, again=True) as model:
         ends = []

@@ -165,7 +165,7 @@ def test_a_connector_version_or_hash_that_the_earlier_call_did_not_use_is_report
         )
 
 
-def test_changed_arguments_are_reported_before_hosts_credentials_and_connectors(plan: Plan) -> None:
+def test_changed_arguments_are_reported_before_changed_hosts_and_credentials_and_connectors(plan: Plan) -> None:
     """Arguments are in the order of the call; host, credential and connector follow."""
     now = msgspec.structs.replace(
         called(plan, to="bob", amount=11),

@@ -31,7 +31,9 @@ def test_a_text_sealed_in_a_box_opens_for_its_recipient(plaintext: bytes, contex
 
 
 @given(st.binary(min_size=1, max_size=64), st.data())
-def test_a_box_does_not_open_for_a_wrong_recipient_context_or_byte(plaintext: bytes, data: st.DataObject) -> None:
+def test_a_box_does_not_open_for_another_recipient_or_context_or_with_a_changed_byte(
+    plaintext: bytes, data: st.DataObject
+) -> None:
     """The error does not say which of them was wrong."""
     sealed = seal(RECIPIENT.public, plaintext, b"what asked")
     flipped = bytearray(sealed)

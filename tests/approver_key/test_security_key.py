@@ -193,7 +193,7 @@ def test_a_wrong_pin_is_reported_with_the_tries_left_and_can_be_retried(desk: De
     ]
 
 
-def test_an_invalid_pin_is_asked_for_three_times_and_costs_no_try(desk: Desk) -> None:
+def test_after_invalid_pins_the_prompt_appears_at_most_three_times_and_no_try_is_used(desk: Desk) -> None:
     """A fourth question is not asked."""
     desk.hands.typed = ["a", "ab", "x" * 64]
     assert desk.why() == "pin"

@@ -116,7 +116,7 @@ def opened(name: str) -> str:
     return done.stdout.strip()
 
 
-def test_no_program_that_can_type_is_reported_at_a_terminal_without_other_processes() -> None:
+def test_at_a_terminal_without_other_processes_no_program_is_reported_as_able_to_type() -> None:
     """This holds even if the kernel supports TIOCSTI, because no process is there to use it."""
     with terminal(_WHO) as at:
         assert at.until("who:") == "who: None"

@@ -30,7 +30,7 @@ def start(module: str, flags: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("name", MAINS)
-def test_a_free_threaded_build_is_refused_with_a_sentence(name: str) -> None:
+def test_a_free_threaded_python_is_refused_with_one_line_that_names_a_working_python(name: str) -> None:
     """The line says what is wrong and which Python works. The control: an ordinary build of the same version goes on."""
     module, code, begin = MAINS[name]
 

@@ -232,7 +232,7 @@ def test_a_session_cannot_reach_another_sessions_runs_by_their_ids(home: DaemonH
 
 
 @pytest.mark.abuse_case("A13")
-def test_a_question_of_an_ended_session_can_be_decided_but_not_read_with_its_token(
+def test_an_ended_sessions_token_cannot_read_its_question_which_a_person_can_still_decide(
     home: DaemonHome, attack: Attack
 ) -> None:
     """The ended session's token no longer works. A person can still decide, and the run belongs to that session."""

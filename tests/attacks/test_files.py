@@ -87,7 +87,7 @@ def test_mount_points_and_the_program_cannot_be_replaced(attack: Attack, jail: J
 
 
 @pytest.mark.abuse_case("F5")
-def test_a_setuid_program_gains_nothing(attack: Attack, jail: Jail) -> None:
+def test_a_jail_can_neither_execute_nor_load_a_setuid_program(attack: Attack, jail: Jail) -> None:
     """A file created setuid in the scratch space cannot be executed, mapped as code or loaded; chmod cannot set the
     bit.
     """

@@ -69,7 +69,7 @@ def number(question: dict[str, Any]) -> str:
 
 
 @pytest.mark.abuse_case("D30")
-def test_a_console_with_an_open_key_and_its_terminal_cannot_be_inspected(attack: Attack, home: House) -> None:
+def test_neither_a_console_with_an_open_key_nor_its_terminal_can_be_inspected(attack: Attack, home: House) -> None:
     """Tracing, memory, environment, descriptors and terminal of each of its processes stay closed while a key press is enough to
     decide.
     """

@@ -89,7 +89,7 @@ async def test_an_ungated_run_is_requested_and_started_in_one_commit(
     assert row_of(ledger, run_id).status is RunStatus.RUNNING
 
 
-async def test_the_first_start_of_a_run_is_recorded_only_once(
+async def test_the_start_recorded_with_the_request_is_not_recorded_again(
     audit: Audit, asked: Invocation, types: Callable[..., list[str]]
 ) -> None:
     """The start that `requested` recorded is not repeated; every later one is a row of its own."""
@@ -426,7 +426,7 @@ async def test_a_second_concurrent_request_with_the_same_idempotency_key_records
     assert types() == before
 
 
-async def test_an_idempotency_key_whose_run_is_unknown_starts_no_run(audit: Audit, plan: Plan) -> None:
+async def test_an_idempotency_key_whose_run_has_an_unknown_outcome_is_refused(audit: Audit, plan: Plan) -> None:
     """The run may have taken effect, so it is not repeated under that key."""
     asked = an_invocation(idempotency_key="k-1")
     run_id = await audit.requested(plan, asked, layers=LAYERS)
@@ -511,7 +511,7 @@ async def test_an_invalid_idempotency_key_is_refused(audit: Audit, key: str) -> 
     ).failure_class is FailureClass.INVALID_REQUEST
 
 
-async def test_arguments_without_a_canonical_form_are_refused_with_an_idempotency_key(audit: Audit) -> None:
+async def test_a_request_with_an_idempotency_key_refuses_arguments_without_a_canonical_form(audit: Audit) -> None:
     """A request with a key is compared with the earlier run by the canonical form of its arguments."""
     assert (
         await refusal(audit.earlier(an_invocation(idempotency_key="k", args={"n": 2**60})), match="canonical")

@@ -286,7 +286,9 @@ async def test_an_unsigned_decision_that_races_with_a_new_key_is_refused(
     assert verify(path).is_whole
 
 
-async def test_concurrent_keys_and_decisions_leave_a_valid_chain(audit: Audit, plan: Plan, path: Path) -> None:
+async def test_decisions_made_while_two_first_approver_keys_compete_leave_a_valid_hash_chain(
+    audit: Audit, plan: Plan, path: Path
+) -> None:
     """Two callers name a first key while decisions arrive: one key wins, and each accepted decision matches it."""
     signers = (Signer(), Signer())
     asked = [await audit.pending(plan, an_invocation(), LATER_S) for _ in range(24)]
@@ -595,7 +597,7 @@ async def test_a_revoked_grant_admits_no_run(audit: Audit, plan: Plan, path: Pat
 # Refusals
 
 
-async def test_refused_decisions_are_recorded_and_a_flood_is_counted(
+async def test_refused_decisions_are_recorded_one_by_one_and_a_flood_of_them_as_a_count(
     audit: Audit, pending: Pending, clock: Clock, recorded: Any, path: Path
 ) -> None:
     """The first ones have a row each; identical later ones share one row with a count, once their minute has passed."""

@@ -53,7 +53,7 @@ async def test_a_vault_with_a_superseded_consent_is_reported_as_older(audit: Aud
     assert await rolled_back(ledger, consents(signer, ("send", SECOND, "act-2"))) is None
 
 
-async def test_a_vault_with_a_withdrawn_consent_is_reported_as_older_until_the_consent_is_given_again(
+async def test_a_vault_that_still_has_a_withdrawn_consent_is_reported_as_older_until_it_is_given_again(
     audit: Audit, ledger: Ledger
 ) -> None:
     """An action was removed, but the vault still has it."""

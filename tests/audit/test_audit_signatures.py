@@ -388,7 +388,7 @@ def test_verification_finds_a_first_key_without_a_signature_by_that_key(original
     assert reason_of(report) is Reason.SIGNATURE
 
 
-def test_rows_before_a_signed_head_cannot_be_rewritten(original: Path, tmp_path: Path) -> None:
+def test_verification_finds_rewritten_rows_before_a_signed_head(original: Path, tmp_path: Path) -> None:
     """The rewritten chain is consistent and every decision signed, but the head that a decision signed is missing."""
 
     def forge(events: list[Facts]) -> list[Facts]:

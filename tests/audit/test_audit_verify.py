@@ -236,7 +236,7 @@ def test_removed_last_rows_are_found_only_with_a_head_kept_elsewhere(copy: Path)
     assert found(verify(copy, known_head=head)) == (Reason.HEAD, 5)
 
 
-def test_the_head_of_an_earlier_row_is_found_in_a_longer_ledger(copy: Path, original: Path) -> None:
+def test_a_known_head_of_an_earlier_row_is_recognized_in_a_longer_ledger(copy: Path, original: Path) -> None:
     """The head of any row can be compared; a recomputed chain does not contain it."""
     with sqlite3.connect(copy) as connection:
         (digest,) = connection.execute("SELECT hash FROM events WHERE seq = 5").fetchone()

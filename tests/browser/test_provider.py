@@ -57,7 +57,7 @@ def _give(browser: Browser, answer: str = "allow") -> None:
         agrees(browser, answer)
 
 
-def test_the_test_provider_accepts_an_authorization_code_once_and_with_its_verifier(
+def test_the_test_provider_accepts_an_authorization_code_only_once_and_only_with_its_verifier(
     provider: Provider, browser: Browser
 ) -> None:
     """The redirect has `state` and `iss`. Another verifier is refused; a second use is too, and revokes what the first gave."""

@@ -63,7 +63,7 @@ def test_three_similar_requests_are_approved_together_on_a_phone(
 
 
 @pytest.mark.parametrize("step", ["first", "second"])
-def test_a_page_of_several_requests_is_disabled_once_one_changes(
+def test_a_page_of_several_requests_is_disabled_as_soon_as_one_request_changes(
     home: DaemonHome, chromium: Browser, step: str
 ) -> None:
     """Compared requests are not replaced while a person may be pressing a button; new requests beside them change

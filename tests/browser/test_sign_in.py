@@ -265,7 +265,7 @@ def test_a_run_must_name_the_account_if_two_are_connected(at_desk: Desk, browser
     assert [response.body["result"]["account"] for response in said] == [MIRA, NOOR]
 
 
-def test_an_application_with_a_secret_signs_in_the_same_way(
+def test_a_sign_in_of_an_application_with_a_client_secret_connects_the_account(
     provider: Provider, browser: Browser, tmp_path: Path
 ) -> None:
     """The secret is in the manifest, and is sent to the token endpoint."""

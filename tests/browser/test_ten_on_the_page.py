@@ -80,7 +80,7 @@ def meet(box: Box, other: Box) -> bool:
 
 @each
 @sized
-def test_the_sentence_the_alarms_and_the_buttons_are_on_the_first_screen(
+def test_the_headline_and_the_alarms_and_the_buttons_are_on_the_first_screen(
     chromium: Browser, page: ServedPage, request_: Request, size: str
 ) -> None:
     """The buttons are not covered, proof is folded, and the page is no wider than the window."""

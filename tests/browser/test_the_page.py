@@ -85,7 +85,9 @@ return [begun.animationName, getComputedStyle(button).animationDuration];
 """Script that sets a button's animation to 399 ms after the page came, for as long as a test needs to press it."""
 
 
-def test_buttons_are_also_inactive_for_a_moment_without_scripts(home: DaemonHome, chromium: Browser) -> None:
+def test_in_a_browser_without_scripts_buttons_are_also_inactive_for_a_moment(
+    home: DaemonHome, chromium: Browser
+) -> None:
     """A press on either step is ignored for 0.4 s after the page loaded. The same press works afterwards."""
     asked = home.asked("mild")
     with without_scripts(chromium):

@@ -82,7 +82,7 @@ def essential(shown_card: Card, name: str) -> list[str]:
     return [line.text for fact in shown_card.essentials if fact.name == name for line in fact.lines]
 
 
-def test_a_card_shows_destination_account_requester_and_comparison_in_this_order() -> None:
+def test_a_card_shows_the_destination_then_the_account_the_requester_and_the_comparison() -> None:
     """They are in this order."""
     run_card = card(question(agent="claude", folder="/w"))
 
@@ -107,7 +107,7 @@ def test_a_card_names_the_requester_as_precisely_as_it_is_known(more: dict[str, 
 
 
 @pytest.mark.parametrize("rule", [ApprovalRule(required=True), ApprovalRule(required=True, irreversible=False)])
-def test_only_an_action_declared_reversible_needs_no_confirmation_word(rule: ApprovalRule) -> None:
+def test_a_card_needs_a_confirmation_word_unless_the_action_is_declared_reversible(rule: ApprovalRule) -> None:
     """The effect is not declared here; a missing value means that the action cannot be undone."""
     run_card = card(question(plan(approval=rule)))
 
@@ -445,7 +445,7 @@ def test_a_card_shows_the_number_of_requests_of_today_unless_there_is_only_one()
     ]
 
 
-def test_a_list_numbers_pending_questions_of_the_same_group() -> None:
+def test_pending_questions_of_the_same_group_are_numbered_in_a_list() -> None:
     """A tag such as `1 of 2` counts pending questions; a question that is decided or alone has none."""
     asked = [
         entry("a", group="g"),
@@ -508,7 +508,7 @@ def test_right_to_left_text_does_not_swap_the_old_and_the_new_value() -> None:
     ]
 
 
-def test_a_failed_comparison_with_the_last_call_is_not_shown_as_the_first_call() -> None:
+def test_a_failed_comparison_with_the_last_call_is_reported_and_not_shown_as_a_first_call() -> None:
     """A first call would be a reason to look less closely."""
     asked = question(difference=difference(problem="the vault is locked"))
 

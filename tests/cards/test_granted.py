@@ -76,7 +76,7 @@ def test_a_standing_grant_without_any_limit_has_a_single_alarm() -> None:
 
 
 @pytest.mark.parametrize("other", [None, FILE + "\n"], ids=["none", "another file"])
-def test_without_the_exact_action_file_a_grants_unconstrained_arguments_are_unknown(other: str | None) -> None:
+def test_without_the_exact_action_file_the_unconstrained_arguments_of_a_grant_are_unknown(other: str | None) -> None:
     """A false file with fewer arguments must not silence the alarm; a decided question has no such alarm."""
     unknown = ["! no limit on other arguments: the action file is not known here"]
     sent = {} if other is None else {"granted_text": other}

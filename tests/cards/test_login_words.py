@@ -144,7 +144,7 @@ def test_a_weaker_password_form_of_a_login_is_explained_and_signed(form: Passwor
     ],
     ids=["database", "password form", "number", "host key", "sign-in"],
 )
-def test_the_account_of_a_login_names_user_database_and_server(
+def test_the_account_of_a_login_names_the_user_the_database_and_the_server(
     logins: list[str], bound: BoundLogin, account: str, words: str
 ) -> None:
     """A user name with two databases is two accounts, and so is one with two servers."""

@@ -42,7 +42,7 @@ def recorded(run: dict[str, Any], outcome: dict[str, Any] | None = None) -> Reco
     )
 
 
-def test_a_request_in_a_runs_record_has_host_status_bytes_and_time() -> None:
+def test_a_request_in_a_runs_record_has_its_host_and_status_and_bytes_and_time() -> None:
     """The facts come from the request's two rows, paired by step, connector, request and attempt."""
     (left,) = recorded({"events": [sending(), finished()]}).requests
 

@@ -598,7 +598,7 @@ def test_the_recorded_start_is_never_later_than_the_first_write(tmp_path: Path) 
         (10_123_456_789, 10_123_456_789, True),
     ],
 )
-def test_a_file_time_truncated_by_its_file_system_counts_as_late_as_possible(
+def test_a_file_time_truncated_by_its_file_system_is_treated_as_the_latest_possible_time(
     ctime: int, start: int, is_new: bool
 ) -> None:
     """A file system with coarse timestamps rounds down: trailing zeros may hide almost one step."""
@@ -628,7 +628,9 @@ def test_checking_the_file_systems_clock_leaves_no_file_and_restores_the_folders
 # Bounds
 
 
-def test_files_beyond_the_number_recorded_at_the_start_are_listed_as_changed(project: Path, cells: Path) -> None:
+def test_files_beyond_the_limit_of_names_recorded_at_the_start_are_listed_as_changed(
+    project: Path, cells: Path
+) -> None:
     """The start has only a bounded number of names, so later files there are listed as changed, with a note."""
     from aileron.cell.compare import compare
     from aileron.cell.listing import Listing

@@ -607,7 +607,7 @@ def test_special_bits_and_special_files_are_not_applied(aside: Aside) -> None:
 
 
 @pytest.mark.abuse_case("CL4")
-def test_hostile_names_are_applied_exactly_and_shown_harmlessly(aside: Aside) -> None:
+def test_hostile_names_are_applied_exactly_and_shown_without_escape_characters(aside: Aside) -> None:
     """Line ends and escapes are names like others."""
     names = ["a\nerror: fine", "\x1b[2J", "-rf", "..."]
     seen = aside.agent([["write", name, "x", 0o644] for name in names])

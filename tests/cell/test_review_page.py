@@ -24,7 +24,7 @@ def commands() -> list[str]:
     return [line.strip().removeprefix("$ ") for block in blocks for line in block.splitlines()]
 
 
-def test_all_commands_of_the_review_page_work(tmp_path: Path) -> None:
+def test_every_command_of_the_how_to_page_on_reviewing_changes_exits_with_0(tmp_path: Path) -> None:
     """Each exits with 0; some changes are applied, one by force, and the rest is discarded."""
     aside = Aside(tmp_path)
     (aside.project / "src").mkdir()

@@ -184,7 +184,7 @@ def test_filtering_the_output_byte_by_byte_gives_the_same_result(data: bytes) ->
 
 
 @given(OUTPUT)
-def test_filtered_output_passes_again_unchanged(data: bytes) -> None:
+def test_filtering_output_a_second_time_changes_nothing(data: bytes) -> None:
     """The filter would change nothing in its own output, except for titles, of which it saves one."""
     once = re.sub(rb"\x1b\[2[23][^t]*t|\x1b\[[<=>?][0-9;]*u", b"", fed(data))
     again = re.sub(rb"\x1b\[22;0t", b"", fed(once))

@@ -74,7 +74,7 @@ def tree(tmp_path: Path) -> Tree:
     return Tree(tmp_path)
 
 
-def test_a_test_groups_digest_depends_on_its_imports_named_files_and_packages(tree: Tree) -> None:
+def test_a_test_groups_digest_depends_on_its_imports_and_packages_and_the_files_it_names(tree: Tree) -> None:
     """Other files do not count, neither deeper in the product nor in rooms of other groups."""
     assert {str(path.relative_to(tree.root)) for path in tree.inputs("agents")} == DEPENDED_ON
 

@@ -136,7 +136,7 @@ def test_init_creates_a_key_that_the_daemon_accepts(world: World, aileron: Comma
     assert "passkeys 2 can sign too" in flat(aileron.at_terminal("approver", "status").out)
 
 
-def test_init_shows_everything_that_it_signs_with_hostile_text_escaped(world: World, aileron: Command) -> None:
+def test_init_shows_everything_that_it_signs_and_escapes_hostile_text(world: World, aileron: Command) -> None:
     """Parts of the inventory that this version does not know are shown too."""
     world.inventory = {**INVENTORY, "something newer": [{"name": "x", "opens": {"a": 1}}], "a number": 7}
     said = aileron.at_terminal("approver", "init", answers=[("[y/N]", "n")], NO_COLOR="1")

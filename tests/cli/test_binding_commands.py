@@ -141,7 +141,9 @@ def test_a_person_signs_in_and_sees_what_was_granted(fake: FakeDaemon, aileron: 
     assert "ssh -L" not in shown  # the address names no port of this machine
 
 
-def test_granted_nothing_is_shown_only_if_the_sign_in_requested_scopes(fake: FakeDaemon, aileron: Command) -> None:
+def test_the_words_granted_nothing_are_shown_only_if_the_sign_in_requested_scopes(
+    fake: FakeDaemon, aileron: Command
+) -> None:
     """An empty list of granted scopes means nothing was granted only if scopes were requested."""
     told = []
     for asked in ([], ["mail.read"]):

@@ -135,7 +135,7 @@ def test_one_of_several_bindings_is_chosen_by_number(
     assert aileron("run", "fetch").err.splitlines()[-1] == "  fix: aileron run fetch --as basic/notes/home"
 
 
-def test_the_account_is_shown_in_plan_approval_and_record(aileron: Command, home: DaemonHome) -> None:
+def test_a_plan_and_its_approval_and_its_record_show_the_account(aileron: Command, home: DaemonHome) -> None:
     """Kind, scope and account appear before a run, while a person decides, and after it."""
     bind(home, "home")
     kept = {"kind": "basic", "scope": "Whatever the test server allows"}

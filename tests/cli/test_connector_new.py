@@ -286,7 +286,7 @@ def test_the_release_workflow_publishes_each_archive_at_its_own_tag(
     assert "AILERON_SIGNING_KEY: ${{ secrets.AILERON_SIGNING_KEY }}" in workflow
 
 
-def test_a_release_is_installed_once_its_key_is_trusted(tmp_path: Path) -> None:
+def test_a_release_can_be_installed_only_after_its_key_is_trusted(tmp_path: Path) -> None:
     """A real daemon refuses the release without a trusted key and with another trusted key, and verifies it then."""
     with daemon_home() as home:
         aileron = Command(home.path)

@@ -90,7 +90,7 @@ def test_an_update_reports_what_the_server_changed_in_its_tools(aileron: Command
         (("a.json", "--scope", "a"), "--scope is for MCP servers"),
     ],
 )
-def test_new_from_a_server_refuses_invalid_options(
+def test_importing_from_a_server_refuses_invalid_options(
     aileron: Command, tmp_path: Path, words: tuple[str, ...], problem: str
 ) -> None:
     """The command refuses before it sends or writes anything."""

@@ -180,7 +180,7 @@ def test_words_in_the_systemd_unit_are_quoted(tmp_path: Path) -> None:
             unit_text("/usr/bin/python3", Path("/h") / name)
 
 
-def test_the_unit_passes_on_the_location_of_the_password_store() -> None:
+def test_the_systemd_unit_passes_on_the_location_of_the_password_store() -> None:
     """The installing shell's store is used; nothing else of its environment is written to the file."""
     paths = {"PASSWORD_STORE_DIR": "/mail/store", "GNUPGHOME": "/mail/keys"}
     text = unit_text("/usr/bin/python3", Path("/h"), {**paths, "AILERON_VAULT_PASSPHRASE": "a canary", "HOME": "/h"})

@@ -449,7 +449,7 @@ def test_denying_at_a_terminal_asks_for_a_reason(
 
 
 @pytest.mark.parametrize("words", [("--reason", "no"), ("--reason", ""), ("--json",)])
-def test_a_given_reason_or_json_skips_the_prompt_for_a_reason(
+def test_a_given_reason_or_the_option_json_skips_the_prompt_for_a_reason(
     fake: FakeDaemon, aileron: Command, words: tuple[str, ...]
 ) -> None:
     """An empty reason counts as given, and --json never prompts."""
@@ -556,7 +556,7 @@ def test_a_gated_run_at_a_terminal_asks_the_person_in_place(fake: FakeDaemon, ai
     assert {seen.socket for seen in fake.asked("POST", RUN)} == {"agent"}
 
 
-def test_an_unclear_answer_at_the_runs_prompt_is_asked_for_again(fake: FakeDaemon, aileron: Command) -> None:
+def test_after_an_unclear_answer_the_runs_prompt_asks_again(fake: FakeDaemon, aileron: Command) -> None:
     """The prompt repeats until the answer is one of the three that it shows."""
     at_the_question(aileron, (THREE_WAYS, "maybe"), (THREE_WAYS, "yyy"), (THREE_WAYS, "Yes")).exits(0)
     assert len(decisions(fake)) == 1
@@ -645,7 +645,7 @@ def test_run_exits_with_75_if_the_run_approved_at_its_prompt_outlasts_the_wait(
     assert "aileron audit show run-1" in said.out
 
 
-def test_a_mistyped_vault_passphrase_is_asked_for_again(fake: FakeDaemon, aileron: Command) -> None:
+def test_after_a_mistyped_vault_passphrase_the_prompt_asks_again(fake: FakeDaemon, aileron: Command) -> None:
     """The vault was locked meanwhile; nothing is decided between the tries."""
     fake.is_locked = True
     vault = "Its passphrase: "

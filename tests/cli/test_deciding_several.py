@@ -198,7 +198,7 @@ def finds(fake: FakeDaemon, approver: Approver, *found: str) -> list[str]:
     return names
 
 
-def test_previews_of_several_requests_are_loaded_before_the_card_and_signed(
+def test_the_previews_of_several_requests_are_loaded_before_the_card_and_covered_by_signatures(
     fake: FakeDaemon, aileron: Command, approver: Approver
 ) -> None:
     """The passphrase is asked for once, before the card; each signed digest covers the preview."""
@@ -223,7 +223,7 @@ def test_a_preview_that_contradicts_one_request_blocks_the_approval_of_all_reque
     assert "Approve all" not in said.out
 
 
-def test_several_requests_are_refused_before_the_passphrase_if_one_had_a_conversation(
+def test_several_requests_are_refused_without_a_passphrase_prompt_if_one_had_a_conversation(
     fake: FakeDaemon, aileron: Command, approver: Approver
 ) -> None:
     """Loading the previews takes the passphrase, and no preview could change the refusal."""

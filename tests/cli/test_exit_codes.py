@@ -155,7 +155,7 @@ def test_the_fix_for_a_mistyped_word_is_the_command_with_the_nearest_known_word(
     assert said.err.splitlines()[1:] == [*([f"  why: {why}"] if why else []), f"  fix: {fix}"]
 
 
-def test_a_group_without_a_command_exits_with_2_and_lists_its_commands(aileron: Command) -> None:
+def test_a_command_group_without_a_command_exits_with_2_and_lists_its_commands(aileron: Command) -> None:
     """The list is on standard error, because it is no data."""
     said = aileron("vault")
 

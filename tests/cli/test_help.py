@@ -92,7 +92,7 @@ def test_help_pages_are_identical_to_those_of_typer(
 
 
 @pytest.mark.parametrize("words", [[], *([name] for name, found in COMMANDS.items() if hasattr(found, "commands"))])
-def test_a_group_without_a_command_prints_typers_help_page(
+def test_a_command_group_without_a_command_prints_typers_help_page(
     words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The page is on standard error, and the exit code is that of wrong usage."""

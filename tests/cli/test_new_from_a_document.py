@@ -177,7 +177,7 @@ def test_a_failed_import_prints_a_single_error_and_leaves_no_directory_or_key(
 
 
 @pytest.mark.parametrize("source", [["--from", "api.json"], ["--from=api.json"]], ids=["two words", "one word"])
-def test_connector_new_with_the_former_from_option_imports_and_prints_a_note(
+def test_connector_new_still_accepts_the_former_option_from_and_prints_a_note(
     aileron: Command, tmp_path: Path, source: list[str]
 ) -> None:
     """`--from` of `connector new` takes all options of `connector import`, and a second `--from` is another file."""
@@ -191,7 +191,7 @@ def test_connector_new_with_the_former_from_option_imports_and_prints_a_note(
     assert "note: --from of `aileron connector new` is now `aileron connector import SOURCE NAME`" in said.err
 
 
-def test_the_help_of_connector_new_does_not_mention_the_former_from_option(aileron: Command, tmp_path: Path) -> None:
+def test_the_help_of_connector_new_does_not_mention_the_former_option_from(aileron: Command, tmp_path: Path) -> None:
     """`connector new` has neither `--from` nor another option of an import, and a mistake in them is told as one."""
     assert not {"--from", "--ops", "--update"} & set(aileron("connector", "new", "--help").out.split())
     assert "SOURCE" in aileron("connector", "import", "--help").out

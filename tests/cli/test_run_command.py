@@ -67,7 +67,9 @@ def test_run_with_json_prints_the_whole_response(fake: FakeDaemon, aileron: Comm
     assert said.out == '{"audit_id": "run-1", "result": "\\u00fc"}\n'
 
 
-def test_a_failure_is_reported_to_people_and_programs(fake: FakeDaemon, aileron: Command) -> None:
+def test_a_failure_is_explained_on_standard_error_and_with_json_also_on_standard_output(
+    fake: FakeDaemon, aileron: Command
+) -> None:
     """Three lines are on standard error; with --json the failure and its fix are on standard output too."""
     denied = {
         "requested": "network:b.example:443",
@@ -579,7 +581,9 @@ def test_an_argument_that_is_not_valid_utf_8_is_refused(fake: FakeDaemon, home: 
     assert fake.seen == []
 
 
-def test_a_result_that_the_encoding_cannot_express_is_escaped(fake: FakeDaemon, aileron: Command) -> None:
+def test_characters_that_the_output_encoding_cannot_express_are_escaped_in_a_result(
+    fake: FakeDaemon, aileron: Command
+) -> None:
     """The cases are a lone surrogate in JSON, and output in ASCII."""
     fake.script("POST", RUN, (200, json.dumps({"audit_id": "r", "result": "\ud800ü"}).encode()))
 

@@ -115,7 +115,7 @@ def events(home: DaemonHome, kind: str, approval: str) -> list[dict[str, Any]]:
     return [event for event in found if event["type"] == kind and event.get("approval") == approval]
 
 
-def test_a_security_key_approves_after_the_enter_key_a_pin_and_a_touch(desk: Desk) -> None:
+def test_a_security_key_approves_after_enter_is_pressed_the_pin_typed_and_the_key_touched(desk: Desk) -> None:
     """The decision is on record with the passkey's id; the ledger verifies on its own afterwards."""
     question, touched = desk.asked(), desk.key.touched
     said = desk.approve(question, ENTER, ASK_PIN).exits(0)
@@ -153,7 +153,7 @@ def test_a_touch_of_the_security_key_signs_a_denial(desk: Desk) -> None:
     assert (result["status"], result["reason"]) == ("denied", "not today")
 
 
-def test_a_wrong_pin_is_asked_for_again_and_without_a_touch_nothing_is_decided(desk: Desk) -> None:
+def test_after_a_wrong_pin_the_command_asks_again_and_without_a_touch_decides_nothing(desk: Desk) -> None:
     """The command is interrupted at the touch: the question still waits, and the key has signed nothing."""
     question, signed = desk.asked(), len(desk.key.signed)
     desk.key.touch = lambda: False

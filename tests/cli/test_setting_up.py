@@ -302,7 +302,7 @@ def test_a_connector_is_installed_by_its_absolute_path(fake: FakeDaemon, aileron
 @pytest.mark.parametrize(
     "wanted", [CALDAV["name"], f"{CALDAV['name']}@0.1.0", CALDAV["hash"], "ababab", "sha256:ababab"]
 )
-def test_a_connector_can_be_named_by_name_version_hash_or_start_of_a_hash(
+def test_a_connector_can_be_named_by_name_or_name_and_version_or_the_start_of_its_hash(
     fake: FakeDaemon, aileron: Command, wanted: str
 ) -> None:
     """The ways are name, name with version, hash, and the start of a hash."""
@@ -479,7 +479,7 @@ def test_binding_setup_at_a_terminal_asks_for_missing_values(fake: FakeDaemon, a
     assert SECRET not in said.out
 
 
-def test_an_invalid_binding_name_is_asked_for_again(fake: FakeDaemon, aileron: Command) -> None:
+def test_after_an_invalid_binding_name_the_setup_asks_again(fake: FakeDaemon, aileron: Command) -> None:
     """The name is checked before a password is typed for it; in a script an invalid name is an error."""
     fake.secrets = {"pw": b"x"}
     answers = [("Service", "cal"), ("Identity", "My Home"), ("Service", ""), ("Identity", "home")]

@@ -173,7 +173,9 @@ def test_piped_input_at_a_terminal_cannot_sign_a_decision(fake: FakeDaemon, home
 # The passphrase
 
 
-def test_a_wrong_approver_passphrase_is_asked_for_again(fake: FakeDaemon, aileron: Command, approver: Approver) -> None:
+def test_after_a_wrong_approver_passphrase_the_command_asks_again(
+    fake: FakeDaemon, aileron: Command, approver: Approver
+) -> None:
     """The passphrase can be wrong twice."""
     wrong = (PASSPHRASE, "something else")
     said = at_terminal(aileron, "approve", ID, answers=[(YES_OR_NO, "yes"), wrong, wrong, SIGN]).exits(0)
@@ -300,7 +302,7 @@ def test_the_preview_is_shown_first_and_signed_with_the_plan(
     assert shown.index("current state, loaded") < shown.index("arguments from the agent")
 
 
-def test_a_false_flag_in_the_daemons_response_cannot_suppress_the_preview(
+def test_a_response_that_denies_that_there_is_a_preview_cannot_suppress_the_preview(
     fake: FakeDaemon, aileron: Command, approver: Approver
 ) -> None:
     """The daemon's flag says that there is no preview, but the signed plan has one, and the plan counts."""

@@ -380,7 +380,7 @@ def test_an_expired_question_cannot_be_decided(aileron: Command, upstream: Count
     assert upstream.effects == before
 
 
-def test_a_run_approved_with_a_locked_vault_starts_when_it_is_unlocked(
+def test_a_run_approved_while_the_vault_is_locked_starts_after_the_vault_is_unlocked(
     aileron: Command, asked: str, home: DaemonHome, upstream: CountingServer
 ) -> None:
     """The command exits with 0 and reports the locked vault; the run starts after the unlock."""
@@ -418,7 +418,7 @@ def shape(value: Any) -> Any:
 @pytest.mark.parametrize(
     "path", ["/v1/actions", "/v1/connectors", "/v1/bindings", "/v1/secrets", "/v1/vault/status", "/v1/status"]
 )
-def test_the_fake_daemons_responses_have_only_fields_of_the_real_daemons(
+def test_every_field_of_the_fake_daemons_responses_is_also_in_the_real_daemons_responses(
     home: DaemonHome, tmp_path: Path, path: str
 ) -> None:
     """Each response that commands read is compared; the real one may have more fields."""
@@ -505,7 +505,7 @@ NEEDS = {
 """Commands that people and scripts call often, with the modules of DEAR that they need, and why."""
 
 
-def test_commands_import_only_what_they_need(home: DaemonHome) -> None:
+def test_each_command_imports_only_the_expensive_modules_that_it_needs(home: DaemonHome) -> None:
     """A person or a script waits for the imports of each command."""
     needs: dict[str, set[str]] = {**{command: set() for command in NEEDS_NOTHING}, **NEEDS}
     home.add_probe_action("give_back", "text:string", name="ask-first", gated=True)

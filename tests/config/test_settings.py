@@ -450,7 +450,7 @@ def test_the_consents_page_lists_exactly_the_settings_that_need_consent() -> Non
     assert tuple(re.findall(r"^\| `([\w.]+)` \|", section, re.MULTILINE)) == CONSENTED == tuple(Settings().consented())
 
 
-def test_consented_settings_are_json_with_all_defaults() -> None:
+def test_a_consent_to_settings_contains_every_default_as_json() -> None:
     """Lists are sorted, so that the same settings have one digest."""
     settings = Settings(egress_private=frozenset({HostPort("b.lan", 1), HostPort("a.lan", 2)}))
 
@@ -563,7 +563,7 @@ def _settings(draw: st.DrawFn) -> Settings:
 
 
 @given(_settings())
-def test_applying_a_consent_to_the_current_settings_changes_nothing(settings: Settings) -> None:
+def test_applying_a_consent_that_equals_the_current_settings_changes_nothing(settings: Settings) -> None:
     """The certificate file is not read again, because its bytes are already known."""
     assert settings.with_consented(settings.consented()) == settings
 

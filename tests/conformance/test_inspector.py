@@ -50,7 +50,7 @@ def test_the_inspector_lists_every_tool_and_accepts_the_schemas(asking: _Asking,
 
 
 @pytest.mark.parametrize(("way", "era"), OVER)
-def test_an_action_is_called_with_typed_arguments(
+def test_an_action_is_called_with_arguments_of_the_types_in_its_schema(
     asking: _Asking, way: str, era: str, home: DaemonHome, session: dict[str, Any]
 ) -> None:
     """The Inspector converts words to the schema's types; the run is recorded for the session."""

@@ -92,7 +92,7 @@ def test_any_text_is_read_as_events_or_is_an_ical_error(found: list[str]) -> Non
 
 @settings(deadline=None)
 @given(st.binary(max_size=100))
-def test_bytes_without_the_frame_of_a_calendar_are_an_ical_error(data: bytes) -> None:
+def test_any_bytes_that_are_not_a_calendar_are_an_ical_error(data: bytes) -> None:
     """The reader never returns events for them, and raises no other exception."""
     with pytest.raises(ical.ICalError):
         ical.read_events(data)

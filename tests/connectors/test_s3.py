@@ -155,7 +155,7 @@ def test_without_a_bucket_argument_the_path_of_a_request_is_only_the_object_s_ke
 # Listing
 
 
-def test_a_listing_continues_where_it_ended(call: Call, bucket: str, moto: Moto) -> None:
+def test_each_page_of_a_listing_continues_where_the_previous_page_ended(call: Call, bucket: str, moto: Moto) -> None:
     """Each object is listed once, in order; with a delimiter, folders are."""
     for number in range(5):
         moto.put(bucket, f"{number % 2}/{number}", b"x" * number)

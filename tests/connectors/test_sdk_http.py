@@ -109,7 +109,7 @@ def test_the_url_of_each_granted_host_is_its_origin(tmp_path: Path) -> None:
         ]
 
 
-def test_an_answer_can_be_read_as_bytes_text_and_json(tmp_path: Path) -> None:
+def test_an_answer_can_be_read_as_bytes_as_text_and_as_json(tmp_path: Path) -> None:
     """An answer that was read completely can be read again."""
     body = """
         r = http.request("GET", "https://api.example.com/")

@@ -92,7 +92,7 @@ def test_an_operation_may_accept_arguments_that_it_does_not_declare(run: Run) ->
     assert run(TYPED, "loose", a=1, b=[2]).output == {"a": 1, "rest": {"b": [2]}}
 
 
-def test_an_unknown_operation_lists_the_known_ones(run: Run) -> None:
+def test_the_failure_for_an_unknown_operation_lists_the_known_operations(run: Run) -> None:
     """A caller can therefore correct a typing mistake."""
     failed = run(TYPED, "y").failure
     assert failed.failure_class == "unknown_op"
@@ -239,7 +239,7 @@ def test_progress_or_an_audit_fact_that_no_frame_can_carry_does_not_fail_the_ope
     assert report.failure.details == {"id": str(10**20)}
 
 
-def test_log_lines_progress_and_audit_facts_reach_the_host_in_order(run: Run) -> None:
+def test_log_lines_and_progress_and_audit_facts_reach_the_host_in_order(run: Run) -> None:
     """They are log lines with fields of any kind, progress, and audit facts."""
     report = run("""
         @op

@@ -227,7 +227,7 @@ def test_a_connector_s_request_from_another_thread_is_an_error() -> None:
     assert call("x").output == ["only the thread that called run() may talk to the host"]
 
 
-def test_a_plain_origin_and_a_port_go_into_the_url_as_granted() -> None:
+def test_the_scheme_and_port_of_a_granted_host_go_into_the_request_url() -> None:
     """The scheme is http if the user allowed plain; the scheme's own port is left out."""
 
     @op
@@ -263,7 +263,7 @@ def test_a_target_that_is_no_path_never_becomes_part_of_a_host() -> None:
     assert done.requests == ()
 
 
-def test_a_network_error_wrapped_in_a_librarys_error_is_recognized_but_one_behind_a_bug_is_not() -> None:
+def test_a_librarys_wrapped_network_error_is_recognized_but_an_exception_while_handling_one_is_a_bug() -> None:
     """requests around urllib3 around ours is a network_error; a KeyError raised while one was handled is a bug."""
 
     @op

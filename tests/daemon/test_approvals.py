@@ -329,7 +329,7 @@ def test_a_binding_replaced_after_the_question_is_not_used(own_home: DaemonHome,
     assert own_home.result(again)["status"] == "completed"
 
 
-def test_an_egress_exception_withdrawn_after_the_question_is_not_used(
+def test_a_private_host_that_the_settings_no_longer_allow_is_not_reached_after_approval(
     own_home: DaemonHome, upstream: CountingServer
 ) -> None:
     """The plan was shown with a private host that config.toml allowed then and no longer allows."""
@@ -347,7 +347,7 @@ def test_an_egress_exception_withdrawn_after_the_question_is_not_used(
     assert upstream.effects == before
 
 
-def test_a_run_approved_while_the_vault_is_locked_begins_when_it_is_unlocked(
+def test_a_run_approved_while_the_vault_is_locked_begins_when_the_vault_is_unlocked(
     own_home: DaemonHome, upstream: CountingServer
 ) -> None:
     """The question's status is approved until then, and its result says that it waits for the vault."""

@@ -193,7 +193,7 @@ def test_the_cell_socket_refuses_other_processes_even_with_a_valid_token(
     assert {event["route"] for event in newest if event["scope"] == "cell"} == {"cell.sock"}
 
 
-def test_a_credential_shown_on_the_cell_socket_is_ignored(home: DaemonHome, attendant: Attendant) -> None:
+def test_a_credential_sent_to_the_cell_socket_is_ignored(home: DaemonHome, attendant: Attendant) -> None:
     """The connection decides who calls: a placeholder or another session's token opens no other session's questions."""
     attendant.open()
     other = home.must("POST", "/v1/sessions", {"agent": "codex", "folder": "/srv/work"})
@@ -390,7 +390,7 @@ def test_the_vaults_api_key_replaces_any_credential_of_the_client(
 
 
 @pytest.mark.parametrize("shown", [["x-api-key"], ["x-api-key", "authorization"], []], ids=["one", "two", "none"])
-def test_the_vaults_key_replaces_the_clients_first_credential_header_in_place(
+def test_the_vaults_api_key_takes_the_place_of_the_clients_first_credential_header(
     client: Attendant, provider: Provider, shown: list[str]
 ) -> None:
     """The other headers keep their order; if the client sent no credential, the key comes last."""

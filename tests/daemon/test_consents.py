@@ -102,7 +102,7 @@ def test_an_action_file_copied_into_the_home_needs_consent_to_run(home: DaemonHo
     assert home.run("dropped").status == 200
 
 
-def test_a_new_action_connector_binding_or_secret_value_waits_for_consent(
+def test_a_new_action_or_connector_or_binding_or_secret_value_waits_for_consent(
     home: DaemonHome, approver: Approver, tmp_path: Path
 ) -> None:
     """Each request gets 202 and is carried out after consent; a secret needs consent if a binding uses it."""

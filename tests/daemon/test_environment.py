@@ -17,7 +17,7 @@ SOURCE = Path(__file__).parents[1] / "support" / "connectors" / "reflector"
 
 
 @pytest.mark.abuse_case("E12")
-def test_proxy_certificate_and_key_log_variables_do_not_affect_the_daemon(
+def test_variables_for_proxies_and_certificates_and_key_logs_do_not_affect_the_daemon(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Requests go straight to their host and trust only configured authorities; no TLS session keys are logged."""

@@ -31,7 +31,7 @@ def test_a_busy_frame_channel_uses_about_a_quarter_of_the_event_loop(piece_s: fl
     assert 0.19 < spent / now <= 0.27
 
 
-def test_a_frame_channel_is_not_delayed_long_after_the_machine_was_suspended() -> None:
+def test_after_the_machine_was_suspended_a_frame_channel_waits_only_briefly() -> None:
     """Three seconds pass within one frame that needs none of them: the channel must not wait twelve seconds."""
     assert Share(0.0).pause_s(3.0, 3.0) <= 0.4
 

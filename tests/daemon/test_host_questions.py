@@ -283,7 +283,7 @@ def test_the_number_of_hosts_a_session_asks_about_is_bounded(cell: Cell) -> None
     assert reason(cell.decided("onemore.invalid:443")) == NOT_FOUND
 
 
-def test_pending_host_questions_are_withdrawn_with_the_session(cell: Cell) -> None:
+def test_pending_host_questions_are_withdrawn_when_their_session_ends(cell: Cell) -> None:
     """The question leaves the queue, on record; a decision comes too late; the next session does not inherit allowed hosts."""
     assert reason(cell.decided("mine.invalid:443")) == NOT_FOUND
     with cell.asks("waits.invalid:443"):

@@ -61,7 +61,7 @@ def test_hostile_text_is_stored_unchanged_and_escaped_when_shown(home: DaemonHom
     assert_harmless(aileron.at_terminal("approval", "list").out)
 
 
-def test_an_argument_question_edit_or_reason_that_is_too_long_is_refused(home: DaemonHome) -> None:
+def test_text_too_long_for_an_argument_or_question_or_edit_or_reason_is_refused(home: DaemonHome) -> None:
     """The text takes most of the megabyte that a body may have, as argument, question, edit and reason: each gets a
     short error, and no question is added.
     """

@@ -267,7 +267,7 @@ def test_a_starting_daemon_retries_its_port_while_the_previous_owner_ends(monkey
     assert (found, addresses[0]) == (port, ("127.0.0.1", port))
 
 
-def test_a_configuration_that_cannot_be_written_is_reported_at_the_start() -> None:
+def test_a_port_that_cannot_be_stored_in_a_linked_config_file_is_reported_at_the_start() -> None:
     """The daemon stores its port there, but never through a symbolic link; a linked file that has a port is read."""
     with daemon_home() as home:
         home.configure("")

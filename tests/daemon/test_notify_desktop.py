@@ -357,7 +357,7 @@ async def reminding(desk: Desk, tmp_path: Path) -> AsyncIterator[tuple[Asking, W
         tasks.cancel_scope.cancel()
 
 
-async def test_a_reminder_comes_once_before_a_pending_question_expires(desk: Desk, tmp_path: Path) -> None:
+async def test_one_reminder_is_shown_before_a_pending_question_expires(desk: Desk, tmp_path: Path) -> None:
     """A question that was decided meanwhile gets none."""
     async with reminding(desk, tmp_path) as (asking, clock):
         asking.asked("apr-1", "send-mail", "action")

@@ -150,7 +150,7 @@ def test_a_decision_with_an_incorrect_passkey_assertion_is_refused_and_recorded(
     assert verified(home)["ok"]
 
 
-def test_a_preview_is_read_and_decided_with_a_passkey(
+def test_a_passkey_opens_a_preview_and_then_decides_its_question(
     home: DaemonHome, device: Device, approver: Approver, upstream: CountingServer
 ) -> None:
     """The preview takes one assertion, once, and the decision another, which covers what was shown, as with the key."""
@@ -257,7 +257,9 @@ def test_a_passkey_cannot_enroll_an_approver(home: DaemonHome, device: Device) -
     assert [word(home.ask("POST", "/v1/approver", attempt)) for attempt in tries] == ["unauthorized"] * 2
 
 
-def test_enrolling_a_passkey_needs_a_fresh_challenge_of_this_page(home: DaemonHome, approver: Approver) -> None:
+def test_enrolling_a_passkey_needs_an_unused_challenge_answered_on_ailerons_own_page(
+    home: DaemonHome, approver: Approver
+) -> None:
     """Another page, an unverified person, a wrong or used challenge, or an unsupported key lead to no question."""
     device = Device(home)
     lies = [

@@ -121,7 +121,7 @@ def test_a_home_whose_path_is_too_long_for_a_socket_is_refused_before_the_start(
         Client(tmp_path / ("x" * 120)).request("GET", "/healthz")
 
 
-def test_a_client_still_sending_its_body_gets_the_refusal(tmp_path: Path) -> None:
+def test_a_client_reads_a_refusal_that_arrives_while_it_is_still_sending_the_body(tmp_path: Path) -> None:
     """The daemon refuses the request before it has read the body, which must not end in a broken pipe."""
     with socket.socket(socket.AF_UNIX) as listener, ThreadPoolExecutor(1) as pool:
         home = Home(tmp_path)
@@ -144,7 +144,7 @@ def test_a_client_still_sending_its_body_gets_the_refusal(tmp_path: Path) -> Non
     assert (answer.status, answer.body) == (423, {})
 
 
-def test_a_daemon_that_cannot_be_imported_reports_the_reason(
+def test_an_import_error_before_the_log_is_opened_is_reported_to_the_caller(
     bare_home: DaemonHome, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The error reaches the caller, because no log was opened yet."""
@@ -155,7 +155,7 @@ def test_a_daemon_that_cannot_be_imported_reports_the_reason(
         bare_home.ask("GET", "/healthz")
 
 
-def test_a_daemon_whose_modules_cannot_be_imported_answers_with_an_error(
+def test_an_import_error_at_the_first_request_is_answered_with_an_error_and_logged(
     bare_home: DaemonHome, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """They are imported for the first request: it gets an error, the log has the reason, and the daemon ends."""
@@ -198,7 +198,7 @@ def test_a_running_daemon_imports_nothing_of_a_newer_installation(
         assert answer.status == 200
 
 
-def test_a_daemon_started_by_a_command_does_not_keep_its_secret_variables(
+def test_a_daemon_started_by_a_command_does_not_keep_the_commands_secret_variables(
     bare_home: DaemonHome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The secret was meant for the command that started the daemon; other variables are kept."""

@@ -99,7 +99,7 @@ def test_an_older_vault_file_is_refused_by_the_next_daemon(home: DaemonHome, tmp
     assert names(home) == ["later", "pw"]
 
 
-def test_a_vault_with_changes_that_a_killed_daemon_did_not_record_opens(home: DaemonHome) -> None:
+def test_a_vault_opens_with_changes_that_a_killed_daemon_did_not_record(home: DaemonHome) -> None:
     """The file is written before the record, so a newer file than recorded must be accepted."""
     for number in range(5):
         store(home, f"later-{number}")

@@ -91,7 +91,7 @@ def test_rooms_are_listed_without_approval(room: Room) -> None:
     assert (summary["name"], summary["num_joined_members"]) == ("Operations", 2)
 
 
-def test_every_other_read_runs_without_approval(room: Room) -> None:
+def test_the_remaining_read_actions_run_without_approval(room: Room) -> None:
     """The responses of the real server match our handwritten document."""
     event = room.says(room.ben, "Good morning", "morning")
     here = f"room_id={room.id}"

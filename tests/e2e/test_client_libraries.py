@@ -238,7 +238,7 @@ def test_an_upload_is_streamed(home: DaemonHome, library: str, with_length: bool
     assert found == f"{'length' if with_length else 'chunked'} {len(body)} {hashlib.sha256(body).hexdigest()}"
 
 
-def test_each_redirect_that_a_library_follows_is_a_request(
+def test_each_redirect_that_a_library_follows_is_a_request_of_its_own_at_egress(
     home: DaemonHome, server: tuple[Upstream, Authority]
 ) -> None:
     """Ten redirects are eleven requests at egress; cookies are collected, and the key is sent while the host stays the same."""
@@ -324,7 +324,7 @@ def test_a_placeholder_is_replaced_by_the_credential(home: DaemonHome, place: st
     ],
     ids=["more redirects than requests follows", "a field of its own", "a key in a body", "a key in a path"],
 )
-def test_a_client_library_that_cannot_continue_fails_with_the_reason(
+def test_a_library_that_follows_too_many_redirects_or_misplaces_its_key_fails_with_the_reason(
     home: DaemonHome, op: str, args: dict[str, str], failure_class: str, words: str
 ) -> None:
     """The library requests stops at thirty redirects. A second Authorization field of the library's own, or a key in a body, is

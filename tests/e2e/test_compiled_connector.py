@@ -326,7 +326,7 @@ def test_a_python_connector_may_fork_only_if_its_manifest_declares_it(tmp_path: 
     assert (ran.status, ran.body["result"]) == (200, {"exited": 7})
 
 
-def test_only_a_declared_connector_may_fork_and_no_child_outlives_the_run(
+def test_only_a_connector_that_declares_forking_may_fork_and_no_child_outlives_the_run(
     home: DaemonHome, forking_home: DaemonHome
 ) -> None:
     """A daemonized child that ignores every signal is about to end when the response comes (ADR 50), and then gone."""

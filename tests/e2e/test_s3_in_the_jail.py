@@ -275,7 +275,7 @@ def test_boto3_works_unmodified_and_sends_no_placeholder(office: Account, bucket
         assert office.moto.secret.encode() not in sent
 
 
-def test_boto3_works_with_a_service_of_the_query_protocol(office: Account) -> None:
+def test_boto3_creates_and_publishes_to_an_sns_topic_over_the_aws_query_protocol(office: Account) -> None:
     """The requests are forms, signed for another service; moto recomputes each signature."""
     before = len(office.moto.asked)
     word = f"orders-{next(_numbers)}"

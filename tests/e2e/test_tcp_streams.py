@@ -151,7 +151,7 @@ def test_a_stream_that_is_not_allowed_is_refused_with_its_reason(authority: Auth
     ]  # fmt: skip
 
 
-def test_a_connector_that_does_not_import_tcp_gets_no_stream(tmp_path: Path, authority: Authority) -> None:
+def test_a_connector_whose_manifest_does_not_declare_tcp_gets_no_stream(tmp_path: Path, authority: Authority) -> None:
     """The host is granted and the server would respond; with the import the same operation succeeds."""
     source = tmp_path / "streams"
     source.mkdir()
@@ -187,7 +187,7 @@ def test_a_tcp_stream_to_a_host_with_a_bound_credential_is_refused(tmp_path: Pat
         assert (error["class"], error["details"]["reason"]) == ("capability_denied", "stream_credential")
 
 
-def test_a_stream_that_names_a_credential_or_sends_bytes_early_breaks_the_protocol(authority: Authority) -> None:
+def test_a_stream_that_names_a_credential_or_sends_bytes_before_it_is_open_fails_the_run(authority: Authority) -> None:
     """The jail is ended for a stream that names a credential, or sends bytes before it is open."""
     with reaching(_echo, authority) as (home, port):
         named = home.failed("frames_of_its_own")

@@ -224,7 +224,7 @@ def test_a_websocket_to_a_destination_that_is_not_granted_ends_the_run(
 
 
 @pytest.mark.abuse_case("X8")
-def test_a_connector_that_does_not_import_websocket_cannot_open_one(
+def test_a_connector_that_does_not_declare_the_host_function_websocket_cannot_open_a_websocket(
     home: DaemonHome, server: tuple[WebSocketServer, Authority]
 ) -> None:
     """The tests above make the same request with a connector that imports it."""
@@ -232,7 +232,7 @@ def test_a_connector_that_does_not_import_websocket_cannot_open_one(
     assert (error["class"], error["requested"]) == ("capability_denied", "function:websocket")
 
 
-def test_a_message_before_the_websocket_is_open_breaks_the_protocol(home: DaemonHome) -> None:
+def test_a_message_sent_before_the_websocket_is_open_fails_the_run(home: DaemonHome) -> None:
     """The SDK never sends one, but a connector that is not in Python could."""
     error = home.failed("out_of_turn", path=path_to("echo")[0])
     assert "does not expect one" in error["message"]

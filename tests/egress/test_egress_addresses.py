@@ -42,7 +42,7 @@ def test_addresses_are_classified_as_public_loopback_private_or_forbidden(kind: 
 
 
 @pytest.mark.parametrize(("network", "kind"), [(network, kind) for network, kind, _what in TABLE])
-def test_the_first_and_last_address_of_each_row_have_the_kind_of_that_row_or_are_forbidden(
+def test_both_ends_of_each_row_of_the_address_table_have_the_kind_of_that_row_or_are_forbidden(
     network: str, kind: AddressKind
 ) -> None:
     """The first and last address of every row get that row's kind, or the stricter one of a row inside it."""
@@ -106,7 +106,7 @@ BORDERS: list[tuple[str, AddressKind, AddressKind | None, AddressKind | None]] =
 
 @pytest.mark.abuse_case("E5")
 @pytest.mark.parametrize(("network", "kind", "before", "after"), BORDERS, ids=[row[0] for row in BORDERS])
-def test_an_address_range_begins_and_ends_at_the_right_addresses(
+def test_the_first_and_last_address_of_each_range_and_their_outer_neighbours_have_the_expected_kind(
     network: str, kind: AddressKind, before: AddressKind | None, after: AddressKind | None
 ) -> None:
     """First and last address of each range and their outer neighbours have the right kind. BORDERS is not made from the table."""

@@ -455,7 +455,7 @@ async def test_environment_variables_set_neither_a_proxy_nor_a_certificate_autho
         assert (proxy.connections, keys.exists()) == (0, False)
 
 
-async def test_certificate_authorities_are_found_in_the_usual_places_of_distributions(
+async def test_certificate_authorities_are_found_in_the_usual_places_of_linux_distributions(
     authority: Authority, tls_upstream: MakeUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An OpenSSL built with other paths still finds the system's bundle."""

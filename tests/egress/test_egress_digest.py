@@ -238,7 +238,7 @@ def test_no_authorization_field_is_added_without_a_digest_challenge() -> None:
 # --- what is kept -----------------------------------------------------------------------------------------------------
 
 
-def test_a_challenge_is_cached_for_one_host_binding_and_password() -> None:
+def test_a_cached_challenge_is_not_used_for_another_host_or_binding_or_password() -> None:
     """Each answer raises the nonce count and keeps the client nonce; a cached challenge expires."""
     clock = [0.0]
     rounds, name, other = Rounds(lambda: clock[0]), BindingName("digest", "s", "a"), BindingName("digest", "s", "b")

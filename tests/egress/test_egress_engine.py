@@ -493,7 +493,7 @@ async def test_a_compression_bomb_ends_at_the_budget(world: World, tls_upstream:
 
 @pytest.mark.abuse_case("E33")
 @pytest.mark.parametrize("when", ["before the head", "in the body"])
-async def test_a_silent_upstream_costs_no_more_than_the_deadline(
+async def test_a_request_to_a_silent_upstream_ends_at_the_deadline(
     world: World, tls_upstream: MakeUpstream, when: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The failure reports a timeout and is retriable. The connection was open before."""

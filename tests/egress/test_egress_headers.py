@@ -108,7 +108,7 @@ def test_a_field_name_with_invalid_characters_is_refused(name: str) -> None:
 @pytest.mark.parametrize(
     "name", ["Authorization", "authorization", "AUTHORIZATION", "X-Api-Key", "X_API_KEY", "x-api_key"]
 )
-def test_a_connector_cannot_set_the_credential_s_field_beside_the_credential(name: str) -> None:
+def test_a_connector_cannot_set_a_credential_field_in_a_request_that_uses_a_credential(name: str) -> None:
     """Case makes no difference, and `_` counts as `-`, as in CGI; without a credential the field is sent."""
     assert refused([(name, "mine")], CREDENTIAL) is Reason.HEADER_CREDENTIAL
     assert refused([(name, "mine")]) is None

@@ -102,7 +102,7 @@ class _Stopped(Clock):
         return self._at
 
 
-def test_slack_s_own_receiver_accepts_the_signature_only_near_its_time() -> None:
+def test_slack_s_own_receiver_accepts_a_signature_when_it_is_made_but_not_an_hour_later() -> None:
     """The receiver refuses a signature that is an hour old, or that belongs to another body."""
     now, body = 1_700_000_000, '{"text": "pâté"}'
     signed = sign(of_page("as Slack signs"), KEY, request(body.encode()), Occasion(now * 1000 + 999, "x"))
@@ -250,7 +250,7 @@ def test_every_placeholder_of_signature_templates_has_a_value_and_a_documented_r
     assert set(re.findall(r"`\{(\w+)\}`", table)) == PLACEHOLDERS | IN_FIELDS
 
 
-def test_signs_body_is_true_exactly_if_the_signature_covers_the_body() -> None:
+def test_the_function_signs_body_returns_true_exactly_if_the_signature_covers_the_body() -> None:
     """The body may be in the message or in a field, itself or by its hash."""
     field = (("X-S", "{signature}"),)
     assert signs_body(HmacTemplate(message="{body}", headers=field))

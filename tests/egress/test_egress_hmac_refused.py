@@ -77,7 +77,7 @@ async def test_a_response_without_a_usable_date_is_relayed(
         assert (await world.ask(upstream, credential="hmac", grant=grant)).status == 401
 
 
-def test_signs_time_is_true_exactly_if_the_signature_covers_the_time() -> None:
+def test_the_function_signs_time_returns_true_exactly_if_the_signature_covers_the_time() -> None:
     """The time may be in seconds or milliseconds."""
     assert signs_time(TIMED)
     assert signs_time(HmacTemplate(message="{time_ms}{body}", headers=TIMELESS.headers))

@@ -86,7 +86,7 @@ def test_a_connector_cannot_set_the_query_parameter_of_the_credential(query: str
 
 
 @pytest.mark.parametrize("query", ["api.key=1", "api_key=1", "API%20key=1", "api+key=1", "api.key[]=1"])
-def test_parameter_names_that_php_treats_as_equal_are_equal(query: str) -> None:
+def test_a_query_parameter_whose_name_php_reads_as_that_of_the_credential_is_refused(query: str) -> None:
     """PHP reads a dot or a blank in a name as an underscore."""
     with pytest.raises(RefusedError):
         check_query(need(query="api.key"), parse_url(f"https://h/?{query}"))
@@ -158,7 +158,7 @@ def test_a_user_name_with_a_colon_or_control_character_is_refused(username: str 
     [use(header="Host"), use(header="a b"), use(header="X\r\nY"), use(format="Bearer"), use(format="{key}{key}"),
      use(format="{key}\r\nX: y"), use(header="Transfer_Encoding")],
 )  # fmt: skip
-def test_a_declared_wire_form_that_cannot_carry_a_secret_is_refused(credential: CredentialUse) -> None:
+def test_a_declared_header_name_or_format_that_cannot_carry_a_secret_is_refused(credential: CredentialUse) -> None:
     """The manifest's parser refuses such a form first; this check does not rely on it."""
     with pytest.raises(AileronError) as caught:
         injected(credential, b"sesame-123")

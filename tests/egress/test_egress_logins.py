@@ -402,7 +402,7 @@ def previewed_at(port: int, **more: Any) -> Grant:
         ("redis", "read_only", False),
     ],
 )
-async def test_a_login_restriction_that_the_protocol_cannot_enforce_opens_no_stream(
+async def test_a_login_with_a_restriction_that_its_protocol_cannot_enforce_opens_no_stream(
     protocol: str, login: str, is_let: bool
 ) -> None:
     """The login is refused before a connection, even if the manifest was parsed before the rule existed."""
@@ -452,7 +452,7 @@ async def test_effects_that_differ_from_the_approved_preview_are_not_committed()
         assert door.talks[-1].acks == 0
 
 
-async def test_a_preview_reports_its_effects_without_an_approved_digest() -> None:
+async def test_a_preview_reports_its_effects_and_needs_no_digest_of_an_earlier_preview() -> None:
     """A preview's login is read-only, and there is no digest of an earlier preview to compare with."""
     effects = Effects(digest=f"sha256:{'1' * 64}", text="1 row of t updated")
     door = Door([LoggedIn(mechanism="SCRAM-SHA-256"), effects, Over(scrubbed=0)])
@@ -483,7 +483,7 @@ async def test_a_login_process_that_dies_during_a_commit_leaves_the_outcome_unkn
         (Problem.OUTCOME_UNKNOWN, FailureClass.OUTCOME_UNKNOWN),
     ],
 )
-async def test_effects_that_differ_from_the_preview_and_commits_of_unknown_outcome_are_not_retried(
+async def test_a_commit_with_changed_effects_or_an_unknown_outcome_is_reported_as_not_retriable(
     problem: Problem, failure: FailureClass
 ) -> None:
     """Each has its own failure class, and neither is retriable."""
@@ -653,7 +653,7 @@ async def test_another_spelling_of_a_mail_address_is_the_same_account() -> None:
     assert await pause_of(attempts, account=role._replace(username="Me")) == 0
 
 
-async def test_another_secret_is_tried_at_once_and_its_refusal_counts_for_the_account() -> None:
+async def test_another_secret_is_tried_at_once_but_its_refusal_lengthens_the_pause_of_the_account() -> None:
     """A service counts refusals of the account. After MAX_SECRETS refused secrets no further one is tried."""
     attempts = Attempts(lambda: 0.0)
     pauses = []
@@ -736,6 +736,6 @@ async def test_an_engine_without_a_login_process_refuses_logins() -> None:
     assert error.failure.failure_class is FailureClass.INTERNAL_ERROR
 
 
-def test_the_test_helper_need_gives_a_credential_no_logins_by_default() -> None:
+def test_the_test_helper_function_need_creates_a_credential_without_logins_by_default() -> None:
     """Control of the helper `need` in this file, which adds none."""
     assert need("login").logins == ()

@@ -95,7 +95,7 @@ async def test_a_preview_may_not_name_an_aws_operation_in_its_query(
         assert (await world.ask(upstream, harmless, grant=reading(grant), credential="aws_sigv4")).body == b"ok"
 
 
-async def test_a_preview_with_a_never_allowed_http_method_is_refused_with_the_reason_named_method(
+async def test_a_preview_with_an_http_method_that_is_never_allowed_is_refused_for_the_reason_method(
     world: World, tls_upstream: MakeUpstream
 ) -> None:
     """The grammar is checked first, so the reason is not that the method writes."""

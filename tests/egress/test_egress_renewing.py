@@ -161,7 +161,7 @@ async def test_waiting_for_a_hanging_renewal_ends_at_the_deadline(
     assert (world.vault.asked_ready, world.vault.lent, upstream.requests) == (1, 0, [])
 
 
-async def test_a_renewal_gets_a_connection_slot_when_all_requests_wait_for_it(
+async def test_a_renewal_gets_a_connection_slot_although_all_requests_wait_for_the_renewal(
     world: World, tls_upstream: MakeUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The request to the provider uses the same engine: those that wait must not keep it out."""

@@ -236,7 +236,7 @@ PARTIAL = {
 
 @pytest.mark.abuse_case("E38")
 @pytest.mark.parametrize("how", PARTIAL)
-async def test_a_partial_response_is_an_error_from_a_host_with_a_bound_secret(
+async def test_a_partial_response_from_a_host_with_a_bound_secret_is_an_error(
     world: World, bound: Callable[[Upstream], Grant], how: str
 ) -> None:
     """The part was not requested, or requested in the service's own way. Without a bound secret it arrives."""
@@ -252,7 +252,7 @@ async def test_a_partial_response_is_an_error_from_a_host_with_a_bound_secret(
 
 
 @pytest.mark.abuse_case("E38")
-async def test_a_partial_response_is_an_error_from_a_host_whose_bound_secret_is_unknown(world: World) -> None:
+async def test_a_partial_response_from_a_host_whose_bound_secret_is_unknown_is_an_error(world: World) -> None:
     """The vault was replaced by another: there is nothing to search for, and only whole responses arrive."""
     with Upstream(lambda _seen: PARTIAL["206"]) as upstream, Upstream(stored) as other:
         world.vault.bound = {HostPort(HOST, each.port): Needles(()) for each in (upstream, other)}
@@ -263,7 +263,9 @@ async def test_a_partial_response_is_an_error_from_a_host_whose_bound_secret_is_
     assert not {name.lower() for name, _value in other.requests[0].fields} & {name.lower() for name, _value in PARTS}
 
 
-async def test_a_416_response_is_not_a_partial_one(world: World, bound: Callable[[Upstream], Grant]) -> None:
+async def test_a_416_response_is_relayed_and_not_treated_as_a_partial_response(
+    world: World, bound: Callable[[Upstream], Grant]
+) -> None:
     """A 416 has a Content-Range, but no part."""
     with Upstream(lambda _seen: answer(b"", "Content-Range: bytes */90", status="416 No")) as upstream:
         got = await world.ask(upstream, url=plain_url(upstream), grant=bound(upstream))

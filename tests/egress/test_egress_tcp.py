@@ -146,7 +146,7 @@ async def test_a_plain_stream_goes_to_loopback_only(world: World) -> None:
     assert reason_of(error) == "address_not_loopback"
 
 
-async def test_a_stream_counts_as_a_request_and_its_bytes_against_the_budget(
+async def test_a_stream_is_limited_by_the_budgets_for_requests_bytes_sent_and_bytes_received(
     world: World, tls_upstream: MakeUpstream
 ) -> None:
     """Each limit holds by itself, and reaching it fails the stream."""

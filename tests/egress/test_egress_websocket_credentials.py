@@ -161,7 +161,7 @@ async def test_a_user_name_and_password_are_sent_with_the_handshake(world: World
         assert upstream.requests[0].values("Authorization") == [sent]
 
 
-async def test_the_aws_signature_of_a_handshake_leaves_out_what_proxies_change(
+async def test_the_aws_signature_of_a_handshake_does_not_cover_the_fields_that_proxies_change(
     world: World, tls_upstream: MakeUpstream
 ) -> None:
     """botocore accepts it as sent and as a proxy forwards it; with another query it is refused."""

@@ -30,7 +30,7 @@ def installed(home: DaemonHome) -> bool:
 
 
 @pytest.mark.parametrize(("point", "count"), CASES)
-def test_a_consent_interrupted_by_a_kill_is_carried_out_or_asked_again(point: str, count: int) -> None:
+def test_a_consent_interrupted_by_a_kill_is_carried_out_or_can_be_asked_for_again(point: str, count: int) -> None:
     """The action is never installed without a consent, and asking again always works."""
     approver, text = Approver(), probe_action("give_back", name="more")
     with daemon_home() as home:

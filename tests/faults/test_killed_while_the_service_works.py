@@ -157,7 +157,7 @@ def test_approving_a_run_that_is_then_interrupted_says_where_to_look(world: Worl
     assert world.home.must("GET", "/v1/action-approvals")["approvals"] == [], "and no person is asked"
 
 
-def test_a_command_that_never_reached_a_daemon_did_nothing(world: World) -> None:
+def test_a_command_that_reaches_no_daemon_exits_with_code_69_and_causes_no_effect(world: World) -> None:
     """This is the control: no daemon can be started, so the exit code is 69 and not 8. Later the run works, once."""
     world.home.stop()
     settings = world.home.path / "config.toml"

@@ -317,7 +317,9 @@ def test_conversations_with_equal_last_messages_do_not_get_each_other_s_injected
 @pytest.mark.abuse_case("A44")
 @pytest.mark.parametrize("how", [how for how in HOWS if "stored" not in how])
 @pytest.mark.parametrize("second", [[], [Use("aileron_look", {"to": "Basel"})]], ids=["none", "its own"])
-def test_two_identical_conversations_get_no_earlier_injected_calls(how: str, second: list[Use]) -> None:
+def test_earlier_injected_calls_are_left_out_once_a_second_identical_conversation_exists(
+    how: str, second: list[Use]
+) -> None:
     """The gateway cannot tell which of them continues. While there was only one, it got its hidden round."""
     with injected() as (model, _tools, url):
         first, other = PROGRAMS[how](url), PROGRAMS[how](url)

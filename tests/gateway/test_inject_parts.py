@@ -193,7 +193,7 @@ def test_an_agent_s_cache_mark_stays_on_its_message() -> None:
     assert sent["messages"][1:3] == [{"hidden": 1}, {"role": "assistant", "content": [block]}]
 
 
-def test_results_in_a_stored_conversation_belong_to_its_latest_call() -> None:
+def test_a_stored_conversation_gets_only_the_results_of_injected_calls_in_its_latest_turn() -> None:
     """An id may be used again; a turn without injected calls removes the results of an earlier one."""
     memory, tools = Memory(), {"aileron_x": Tool("x", "", {})}
     own = {"type": "function_call", "id": "fc", "call_id": "c2", "name": "own", "arguments": "{}"}

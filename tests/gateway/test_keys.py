@@ -44,7 +44,7 @@ def passed(port: int, provider: Provider, request: bytes) -> list[tuple[bytes, b
         (),
     ],
 )
-def test_the_client_s_own_key_passes_if_the_vault_has_none(
+def test_the_client_s_own_key_is_passed_on_if_the_vault_has_no_key(
     fields: tuple[str, ...], provider: Provider, port: int
 ) -> None:
     """Any key in any field is passed on, and so is a request without a key."""
@@ -153,7 +153,9 @@ def test_a_session_s_token_is_never_sent_to_a_provider(path: str, field: str, pr
 
 
 @pytest.mark.abuse_case("A30")
-def test_a_query_that_is_encoded_too_often_is_not_sent(provider: Provider, port: int) -> None:
+def test_a_request_whose_query_has_more_than_three_layers_of_encoding_is_not_sent(
+    provider: Provider, port: int
+) -> None:
     """Three layers of encoding are decoded and searched; more are refused."""
     assert passed(port, provider, post("/v1/messages?q=%252541", "b: 1"))
     status, kind, message = refused(port, provider, post("/v1/messages?q=%25252541", "b: 1"))
@@ -249,7 +251,7 @@ def test_the_gateway_logs_no_secret_at_level_debug(provider: Provider, caplog: p
         assert word not in logged
 
 
-def test_an_upstream_without_a_person_s_consent_gets_nothing(provider: Provider) -> None:
+def test_an_upstream_without_a_person_s_consent_gets_no_request(provider: Provider) -> None:
     """Neither the vault's key nor the client's own is sent; requests pass once there is consent."""
     for secret in (True, False):
         keys = ScriptedKeys(disagreement=AileronError(FailureClass.CONSENT_REQUIRED, "nobody agreed"))

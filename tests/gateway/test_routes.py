@@ -293,7 +293,7 @@ def test_a_gateway_that_is_its_own_upstream_is_reported(host: str, provider: Pro
         ("example.com", ("fe80::1%eth0", 1), False),
     ],
 )
-def test_an_upstream_address_is_refused_if_it_is_the_gateway_itself_or_a_foreign_localhost(
+def test_an_upstream_is_refused_if_it_is_the_gateway_itself_or_a_localhost_on_another_machine(
     host: str, peer: tuple[str, int], is_refused: bool
 ) -> None:
     """The gateway listens on 127.0.0.1:1000 and 192.0.2.1:2000."""

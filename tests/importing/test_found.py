@@ -96,7 +96,7 @@ def test_a_document_without_operations_is_an_error(change: Json, words: str) -> 
 
 
 @pytest.mark.parametrize("whole", [None, 1, "x", [], [{}], True])
-def test_a_json_value_other_than_an_object_is_not_a_document(whole: Any) -> None:
+def test_a_json_value_other_than_an_object_is_refused_as_a_document(whole: Any) -> None:
     """Every other JSON type is refused."""
     with pytest.raises(DocumentError, match="not an OpenAPI document"):
         found(whole)
@@ -330,7 +330,7 @@ def test_parameters_of_a_swagger_path_belong_to_each_operation() -> None:
 
 
 @pytest.mark.computes_for(5)
-def test_form_fields_shared_by_a_swagger_path_are_copied_only_to_its_methods() -> None:
+def test_form_fields_of_a_swagger_path_are_copied_to_its_methods_and_not_to_its_other_keys() -> None:
     """A path may have thousands of other keys, so copying to each would be slow."""
     fields = [{"in": "formData", "name": f"f{n}", "type": "string"} for n in range(5000)]
     whole = swagger({})

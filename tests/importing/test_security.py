@@ -204,7 +204,7 @@ def test_the_security_scheme_of_most_operations_is_used() -> None:
     assert _credential_of(other) == {"a": True, "b": True, "c": True, "d": True, "e": True, "f": False}
 
 
-def test_a_credential_chosen_by_the_author_applies_to_every_operation_if_the_document_has_none() -> None:
+def test_the_author_s_credential_applies_to_every_operation_of_a_document_without_credentials() -> None:
     """Kinto's document has `security: []` everywhere, because OpenAPI cannot express how it authenticates."""
     whole = document({"/a": {"get": {"operationId": "a", "security": []}}})
 

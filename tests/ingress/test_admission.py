@@ -59,7 +59,7 @@ async def entered_within(admission: Admission, asked: dict[str, Any], count: int
     return got_in, last - began
 
 
-async def test_unknown_clients_get_the_saved_budget_and_what_accrues_meanwhile() -> None:
+async def test_all_unknown_clients_together_get_the_saved_budget_and_the_budget_that_accrues_meanwhile() -> None:
     """The number of such clients makes no difference."""
     got_in, asked_s = await entered_within(Admission([]), scope(), 2000)
     assert PAGES_AT_ONCE <= got_in <= PAGES_AT_ONCE + min(MAX_WAITING, PAGES_PER_S * (WAIT_S + asked_s)) + 1

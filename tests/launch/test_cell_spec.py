@@ -155,7 +155,7 @@ def test_a_project_with_the_settings_of_any_agent_is_refused(place: Place, agent
     assert refused.value.fix == "cd into the folder of one project"
 
 
-def test_a_link_in_an_agents_settings_exposes_no_further_file(place: Place) -> None:
+def test_a_link_in_an_agents_settings_makes_no_further_file_visible_in_a_cell(place: Place) -> None:
     """Otherwise an agent could choose what its next cell shows. A note names the option for a link of the person's."""
     letter = place.file("Documents/letter.txt")
     (place.home / ".claude").mkdir()
@@ -170,7 +170,9 @@ def test_a_link_in_an_agents_settings_exposes_no_further_file(place: Place) -> N
 
 
 @pytest.mark.parametrize("how", ["link", "pyvenv", "program"])
-def test_programs_that_an_agent_left_in_a_project_expose_no_further_folder(place: Place, how: str) -> None:
+def test_programs_that_an_agent_left_in_a_project_make_no_further_folder_visible_in_a_cell(
+    place: Place, how: str
+) -> None:
     """Neither a link in a directory of PATH nor the path in a virtual environment shows a folder of the home."""
     private = place.home / "private"
     place.program(private / "bin" / "python3")
@@ -210,7 +212,9 @@ ENVIRONMENTS = [
 
 
 @pytest.mark.parametrize(("name", "python"), ENVIRONMENTS)
-def test_a_projects_virtual_environment_works_without_being_in_path(place: Place, name: str, python: str) -> None:
+def test_the_python_of_a_projects_virtual_environment_is_shown_even_if_it_is_not_in_path(
+    place: Place, name: str, python: str
+) -> None:
     """The cell shows the Python that its link or pyvenv.cfg names; otherwise a tool would replace the environment."""
     program = place.program(place.home / python)
     scripts = place.project / name / "bin"
@@ -333,7 +337,9 @@ def test_a_note_recommends_showing_a_folder_without_credentials(place: Place, wh
 
 
 @pytest.mark.parametrize("how", ["in PATH", "PATH", "through", "pyvenv", "VIRTUAL_ENV", "PYENV_ROOT", ".pyenv"])
-def test_programs_that_an_agent_left_in_an_earlier_project_expose_nothing(place: Place, how: str) -> None:
+def test_files_that_an_agent_left_in_an_earlier_project_make_no_other_path_visible_in_a_cell(
+    place: Place, how: str
+) -> None:
     """A link out of that project is ignored, unless no agent was in a cell there: then it is the person's own."""
     private, other = place.home / "private", place.home / "other"
     tool = place.program(private / "bin" / "tool")
@@ -414,7 +420,7 @@ KEY_FILES: dict[str, tuple[str, Callable[[list[str]], str]]] = {
 
 
 @pytest.mark.parametrize("name", KEY_FILES)
-def test_a_file_whose_keys_the_gateway_all_has_is_not_in_the_cell(place: Place, name: str) -> None:
+def test_a_file_of_keys_is_not_in_the_cell_if_the_gateway_has_all_its_keys(place: Place, name: str) -> None:
     """The file is hidden only if the gateway has all of its keys, as the agent needs the others."""
     path, written = KEY_FILES[name]
     both = frozenset({"anthropic", "openai"})
@@ -849,7 +855,7 @@ def test_the_repository_of_a_git_worktree_is_noted(place: Place, kind: str) -> N
     assert [note for note in place.cell(folder=folder).notes if "git" in note] == []
 
 
-def test_a_note_says_that_a_git_repository_does_not_refer_back_to_the_project(place: Place) -> None:
+def test_a_note_says_that_the_git_repository_named_in_a_project_does_not_name_that_project(place: Place) -> None:
     """An agent can write a .git file that names another repository, to have the person expose it."""
     other = place.home / "other"
     other.mkdir()

@@ -81,7 +81,7 @@ def test_doctor_prints_one_line_for_each_check(desk: Desk) -> None:
     ]
 
 
-def test_doctor_refuses_a_program_without_an_agent_and_an_unknown_agent(desk: Desk) -> None:
+def test_doctor_refuses_the_option_program_without_an_agent_and_the_name_of_an_unknown_agent(desk: Desk) -> None:
     """`doctor --program` without an agent, and an unknown agent, are usage errors."""
     assert desk.aileron("doctor", "--program", "/bin/true").code == 2
     assert desk.aileron("doctor", "emacs").code == 2

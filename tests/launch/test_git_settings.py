@@ -92,7 +92,7 @@ def test_a_git_that_an_agent_left_in_path_does_not_run(tmp_path: Path) -> None:
 
 
 @given(name=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\r"), max_size=60))
-def test_a_user_name_cannot_add_another_setting(name: str) -> None:
+def test_a_git_user_name_cannot_add_another_git_setting(name: str) -> None:
     """Line breaks and quotes in the name stay inside its value."""
     cleaned = cleaned_settings({"user.name": name}).decode()
 

@@ -233,7 +233,7 @@ def test_an_action_can_be_run_by_command_in_a_cell(desk: Desk) -> None:
     assert desk.sessions()[0]["runs"] == 1
 
 
-def test_an_agents_aileron_commands_work_in_a_cell_for_its_own_session(desk: Desk) -> None:
+def test_aileron_commands_in_a_cell_show_only_the_actions_of_its_session(desk: Desk) -> None:
     """`action list` shows only the session's actions; outside, as a control, it shows all."""
     desk.daemon.install_probe()
     for name in ("give-back", "not-selected"):

@@ -64,7 +64,7 @@ def test_a_directory_that_could_not_be_searched_in_time_is_masked_and_noted(tmp_
     assert any(f"--allow-read {big}" in note for note in found.notes)
 
 
-def test_private_files_are_searched_for_unless_a_result_is_given() -> None:
+def test_private_files_are_searched_for_unless_the_result_of_a_search_is_given() -> None:
     """Only a launch has a process that has searched already; `--explain` searches itself, with the same result."""
     closed, unseen = closed_below(LOOKED_AT)
 
@@ -103,7 +103,7 @@ def test_a_note_names_the_directory_that_was_not_searched_for_private_files() ->
     )
 
 
-def test_system_files_generated_for_a_cell_contain_no_names_of_the_machine() -> None:
+def test_system_files_generated_for_a_cell_name_neither_the_machine_nor_its_name_servers() -> None:
     """They name no name server, no private host, and not the machine itself."""
     made = dict(made_files())
 

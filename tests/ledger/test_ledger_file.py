@@ -56,7 +56,7 @@ def test_the_ledger_file_and_its_write_ahead_log_are_private_to_their_owner(path
     assert modes == {"ledger.db": 0o600, "ledger.db-wal": 0o600, "ledger.db-shm": 0o600}
 
 
-def test_the_first_row_of_the_ledger_names_its_home_version_and_ledger_id(path: Path) -> None:
+def test_the_first_row_of_the_ledger_contains_the_home_path_the_version_and_the_ledger_id(path: Path) -> None:
     """The genesis row also identifies the ledger: no two ledgers have the same name."""
     names = []
     for folder in ("one", "two"):

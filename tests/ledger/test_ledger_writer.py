@@ -175,7 +175,9 @@ def test_a_caller_whose_event_loop_is_closed_affects_no_other_caller(writer: Gro
     assert store.groups == [1, 1]
 
 
-async def test_a_deferred_commit_joins_the_next_one(store: Store, writer: GroupWriter[None]) -> None:
+async def test_a_deferred_commit_is_written_in_the_group_of_the_next_commit(
+    store: Store, writer: GroupWriter[None]
+) -> None:
     """The deferred functions run in the group of the next commit, in the order of the calls."""
     ran: list[str] = []
     writer.commit_later(lambda _: ran.append("first"))

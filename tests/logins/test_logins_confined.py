@@ -162,7 +162,9 @@ async def test_a_confined_process_logs_in_by_ssh(keeper: Keeper, tmp_path_factor
 
 
 @pytest.mark.parametrize("protocol", sorted(CLASSES))
-def test_the_daemon_knows_which_protocols_can_be_made_read_only(protocol: LoginProtocol) -> None:
+def test_the_daemon_s_list_of_protocols_with_read_only_logins_matches_the_protocol_classes(
+    protocol: LoginProtocol,
+) -> None:
     """The daemon's list lets egress refuse a read-only login at other protocols without asking."""
     module, name = CLASSES[protocol]
     found = getattr(importlib.import_module(f"aileron.logins.protocols.{module}"), name)

@@ -546,7 +546,7 @@ SETTINGS: Final = {
 @pytest.mark.abuse_case("LC9")
 @pytest.mark.parametrize(("name", "value"), SETTINGS.items(), ids=SETTINGS)
 @pytest.mark.parametrize("where", ["before", "within"])
-def test_a_setting_changed_in_sql_is_refused(
+def test_a_preview_in_which_sql_changes_a_database_setting_is_refused(
     server: PostgreSQL, admin: Admin, name: str, value: str, where: str
 ) -> None:
     """Settings change how values are shown, so the connector could choose the text that a person signs."""

@@ -399,7 +399,7 @@ def test_an_invalid_token_is_refused(postfix: Postfix, dovecot: Dovecot, authori
 
 
 @pytest.mark.parametrize("protocol", ["imap", "pop3", "smtp"])
-def test_a_long_token_is_sent_after_the_command(
+def test_a_token_that_is_too_long_for_one_command_line_logs_in(
     postfix: Postfix, dovecot: Dovecot, authority: Authority, protocol: str
 ) -> None:
     """A command has 512 bytes in SMTP and 255 in POP3, and an access token may have thousands."""

@@ -98,7 +98,9 @@ def test_redis_py_is_logged_in_as_the_user_of_the_binding_whatever_credential_it
 
 
 @needs_redis
-def test_a_client_that_resets_can_log_in_again_as_the_same_user(server: RedisServer, authority: Authority) -> None:
+def test_a_redis_client_that_sends_reset_can_log_in_again_as_the_same_user(
+    server: RedisServer, authority: Authority
+) -> None:
     """The server has no user for the connection between RESET and the new login."""
     with login(server, authority) as stream:
         stream.client.sendall(b"RESET\r\nGET k\r\nauth someone else\r\n" + command(b"ACL", b"WHOAMI"))

@@ -467,7 +467,9 @@ def test_a_call_of_which_no_byte_was_sent_goes_to_the_next_daemon(agent: Agent, 
     assert agent.is_quiet()
 
 
-def test_notifications_sent_while_no_daemon_runs_reach_the_next_one(agent: Agent, server: FakeServer) -> None:
+def test_an_initialized_notification_sent_while_no_daemon_runs_reaches_the_next_daemon(
+    agent: Agent, server: FakeServer
+) -> None:
     """The relay keeps the end of the handshake and cancellations as state; neither makes it start a daemon."""
     number = agent.request("initialize", INITIALIZE)
     link = server.accept()

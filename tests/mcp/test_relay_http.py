@@ -311,7 +311,7 @@ def test_an_invalid_message_is_answered_by_the_relay(agent: Agent, server: Scrip
     assert "result" in agent.ask("tools/list", envelope())
 
 
-def test_nonblocking_standard_streams_work(folder: Path, server: Scripted) -> None:
+def test_the_relay_over_http_works_with_nonblocking_standard_streams(folder: Path, server: Scripted) -> None:
     """Some programs start a server with such pipes: the relay waits for them."""
     code = (
         "import os, sys; [os.set_blocking(fd, False) for fd in (0, 1)]; "

@@ -115,7 +115,7 @@ def test_the_names_of_aileron_s_own_tools_are_exactly_the_reserved_names() -> No
     assert [hints(tool)["destructiveHint"] or hints(tool)["openWorldHint"] for tool in OWN] == [False] * 4
 
 
-def test_the_tools_that_find_and_run_actions_have_honest_hints() -> None:
+def test_the_hints_say_that_finding_actions_only_reads_and_that_running_actions_may_destroy() -> None:
     """Finding only reads local facts; running may do anything, and is as bad as the worst action."""
     assert hints(FIND_ACTION) == {
         "readOnlyHint": True,

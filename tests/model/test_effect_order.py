@@ -21,6 +21,6 @@ def test_no_verb_in_an_operations_name_suggests_two_effects() -> None:
     assert [verb for verb, times in verbs.items() if times > 1] == []
 
 
-def test_each_effect_has_its_own_verb_and_value() -> None:
+def test_each_effect_has_its_own_verb() -> None:
     """Two effects with one verb could not be told apart on a card. Changing and deleting share a sign."""
     assert len({effect.verb for effect in Effect}) == len(Effect)

@@ -116,7 +116,7 @@ def test_the_numbers_on_the_sign_in_reference_page_are_those_of_the_code() -> No
         assert float(found[1]) == value, text
 
 
-def test_every_parameter_of_the_authorization_request_has_its_row() -> None:
+def test_every_parameter_of_the_authorization_request_has_a_row_on_the_sign_in_reference_page() -> None:
     """Parameters that Aileron reserves but never sends are left out."""
     sent = OURS - {"client_secret", "response_mode", "request", "request_uri"}
 

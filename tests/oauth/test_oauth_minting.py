@@ -338,7 +338,7 @@ async def test_a_stopping_daemon_answers_waiting_callers(endpoints: Endpoints, s
     assert [error.failure.details["code"] for error in failed] == ["stopping"]
 
 
-async def test_a_token_request_of_a_vault_locked_meanwhile_does_not_keep_the_daemon_from_stopping(
+async def test_a_token_request_during_which_the_vault_was_locked_does_not_keep_the_daemon_from_stopping(
     endpoints: Endpoints, server: TokenServer
 ) -> None:
     """The vault was locked during the token request, which still has its last seconds like any other."""

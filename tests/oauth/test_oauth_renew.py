@@ -409,7 +409,7 @@ async def test_a_binding_without_a_sign_in_causes_no_renewal(world: World) -> No
     assert world.server.asked == []
 
 
-async def test_a_renewal_with_fewer_scopes_is_kept(world: World) -> None:
+async def test_the_tokens_of_a_renewal_with_fewer_scopes_are_stored(world: World) -> None:
     """The person withdrew a scope at the provider. The new tokens replace the old ones, so they must be kept."""
     world.server.says(json_answer(tokens_answer(scope="mail.read")))
     world.clock.now += 3600
@@ -1169,7 +1169,7 @@ async def test_a_clock_set_forward_by_a_day_costs_one_renewal(world: World) -> N
     assert len(world.server.asked) == 1
 
 
-async def test_a_clock_set_back_by_a_day_is_corrected_by_a_refusal(world: World) -> None:
+async def test_after_the_clock_is_set_back_by_a_day_a_refused_token_is_still_renewed(world: World) -> None:
     """The token seems valid. The service refuses it, and the new token is dated by the clock as set."""
     world.clock.now -= DAY_S
     await world.ready()

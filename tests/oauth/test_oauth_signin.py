@@ -310,7 +310,7 @@ async def test_the_error_for_an_unreachable_provider_names_its_host(server: Toke
         ("https://10.0.0.1/token", "egress.private"),
     ],
 )
-async def test_a_forbidden_provider_is_refused_before_the_sign_in(
+async def test_a_provider_that_the_settings_do_not_allow_is_refused_before_the_sign_in(
     flow: Any, token_url: str, setting: str, server: TokenServer, endpoints: Endpoints, start_server: Callable[..., Any]
 ) -> None:
     """The person gets no page to open, and the fix is the setting. An allowed provider works."""

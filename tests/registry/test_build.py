@@ -136,7 +136,7 @@ def test_the_list_of_left_out_files_is_bounded(source: Path) -> None:
     assert (len(built.left_out), built.unnamed) == (1000, 200)
 
 
-def test_connector_py_stays_a_module_beside_a_main_file(source: Path) -> None:
+def test_a_file_named_connector_py_is_not_renamed_beside_a_main_file(source: Path) -> None:
     """The build renames no file if there is a `__main__.py`."""
     (source / "__main__.py").write_text("import connector\n")
 
@@ -268,7 +268,7 @@ def test_the_region_of_a_build_replaces_the_placeholder_in_the_manifest(
 
 
 @pytest.mark.parametrize(("hint", "has_aws"), [("# region = 'bound-at-build'\n", False), ("", True)])
-def test_only_a_region_key_with_the_placeholder_needs_a_region(
+def test_a_build_needs_a_region_only_if_a_region_key_has_the_placeholder(
     source: Path, manifest_text: Callable[..., str], hint: str, has_aws: bool
 ) -> None:
     """A comment that shows the placeholder needs no `--region`; a key in an inline table does."""

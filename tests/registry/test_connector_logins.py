@@ -249,7 +249,7 @@ def test_contradictory_logins_are_refused_with_the_fix(text: str, what: str, ins
     assert words in refusal(text.replace(what, instead))
 
 
-def test_there_are_at_most_eight_logins() -> None:
+def test_a_manifest_may_declare_at_most_eight_logins() -> None:
     """Eight logins are read, nine are refused."""
 
     def with_logins(count: int) -> str:
@@ -287,7 +287,7 @@ def test_a_build_binds_the_logins_and_their_hosts(tmp_path: Path) -> None:
     assert parse(released.built.manifest.decode()).hosts == built.hosts
 
 
-def test_a_host_without_its_protocol_replaces_the_placeholder_of_a_single_login(tmp_path: Path) -> None:
+def test_a_host_given_without_a_protocol_replaces_the_placeholder_of_a_single_login(tmp_path: Path) -> None:
     """The manifest's placeholder already states the protocol. Logins without a placeholder cannot be bound again."""
     (tmp_path / "manifest.toml").write_text(DATABASE)
     (tmp_path / "__main__.py").write_text("pass\n")

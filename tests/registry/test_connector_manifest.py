@@ -405,7 +405,7 @@ def test_a_placeholder_is_accepted_only_in_a_manifest_that_is_not_built_yet(mani
     assert "a placeholder" in refusal(unbound)
 
 
-def test_a_message_never_quotes_the_client_secret(manifest_text: Text) -> None:
+def test_the_error_for_an_invalid_client_secret_does_not_quote_the_client_secret(manifest_text: Text) -> None:
     """The value may be a real secret with a character too many."""
     for value in ("s3cret-välue", "s3cret-" + "x" * 600, "s3cret-<value>"):
         whole = manifest_text(('"api_key"', '"oauth2"')) + OAUTH2.replace("not-really-secret", value)

@@ -211,7 +211,7 @@ def test_a_change_that_keeps_size_and_modification_time_is_found(
     assert refusal(lambda: store.manifest(pin)).failure_class is FailureClass.HASH_MISMATCH
 
 
-def test_program_and_manifest_split_at_another_byte_of_the_same_bytes_are_not_stored(
+def test_the_same_bytes_split_elsewhere_into_program_and_manifest_are_not_stored(
     store: ContentStore, built: Built
 ) -> None:
     """The hash covers both joined; the program's format says where it ends, so at most one split is valid."""

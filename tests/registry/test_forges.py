@@ -174,7 +174,7 @@ async def test_a_suite_is_read_at_its_ref(server: ForgeServer, start: Started, s
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-async def test_a_missing_version_is_reported_with_the_existing_ones(start: Started, scheme: str) -> None:
+async def test_a_missing_version_is_reported_with_the_existing_versions(start: Started, scheme: str) -> None:
     """The newest come first."""
     failure = await refused(start(scheme).archive(name(scheme), "1.2.3"))
 
@@ -426,7 +426,7 @@ async def test_tags_that_are_no_versions_are_not_listed() -> None:
     assert versions_in(tags, name("github")) == ("1.0.0",)
 
 
-async def test_the_newest_version_is_a_prerelease_only_if_one_is_requested() -> None:
+async def test_the_newest_version_is_a_prerelease_only_if_a_prerelease_is_requested() -> None:
     """Build metadata does not make a version a pre-release."""
     assert newest(("1.0.0", "1.1.0+a-b", "2.0.0-rc.1")) == "1.1.0+a-b"
     assert newest(("1.0.0", "2.0.0-rc.1"), prerelease=True) == "2.0.0-rc.1"

@@ -481,7 +481,7 @@ def test_all_problems_are_reported_at_once(release: Release, site: Path) -> None
     assert not site.exists()
 
 
-def test_a_site_may_lie_inside_its_release_folder_but_not_the_release_inside_the_site(release: Release) -> None:
+def test_a_site_may_lie_inside_its_release_folder_but_a_release_may_not_lie_inside_the_site(release: Release) -> None:
     """The site is left out of the release, and the release is not served."""
     release.connector()
     site = release.path / "site"

@@ -314,7 +314,7 @@ def test_a_search_finds_only_artifacts_of_the_index_and_each_by_its_full_name(ma
         assert artifact in [hit for _, hit in search(read, artifact.name.removeprefix("hub://"))]
 
 
-def test_the_newest_version_is_a_prerelease_only_if_there_is_no_other() -> None:
+def test_the_newest_version_is_a_prerelease_only_if_all_versions_are_prereleases() -> None:
     """The description is read from that version."""
     published = [Published(version=version, hash=PIN) for version in ("2.0.0-rc.1", "1.10.0", "1.9.0")]
     asked: list[str] = []

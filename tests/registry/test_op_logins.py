@@ -54,7 +54,7 @@ def test_a_login_declared_in_a_decorator_is_in_the_built_manifest(tmp_path: Path
     assert again.operation("query").parameters[0].types == ("string",)
 
 
-def test_operations_written_in_the_manifest_can_state_the_same_login(tmp_path: Path) -> None:
+def test_operations_written_in_the_manifest_can_state_the_same_login_as_the_code(tmp_path: Path) -> None:
     """They may also state a login that the code does not, as a compiled program cannot."""
     by_hand = f'{MANIFEST}{WRITTEN}login = "read_only"\n'
     assert built(tmp_path, QUERY, by_hand) == {"query": "read_only"}

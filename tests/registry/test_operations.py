@@ -53,7 +53,7 @@ def parameter(annotation: str) -> Parameter:
     return only
 
 
-def test_a_signature_is_recorded_with_its_required_parameters() -> None:
+def test_the_parameters_of_an_operation_are_recorded_as_required_or_optional() -> None:
     """The decorator may have any name. Defaults, keyword-only parameters and `**rest` are recorded."""
     operations = found(
         f"{HEAD}\n@op\ndef send(to: str, copies: int = 1, *, when: datetime.datetime | None = None): pass\n"
@@ -108,7 +108,9 @@ def test_a_signature_is_recorded_with_its_required_parameters() -> None:
         ("'not python ('", None),
     ],
 )
-def test_a_type_is_recorded_if_it_can_be_read_from_the_source(annotation: str, said: dict[str, Any] | None) -> None:
+def test_the_type_of_a_parameter_is_recorded_if_it_can_be_read_from_the_source(
+    annotation: str, said: dict[str, Any] | None
+) -> None:
     """A parameter whose type cannot be read accepts any value."""
     if said is None:
         assert found(f"{HEAD}\n@op\ndef go(x: {annotation}): pass\n") is None

@@ -89,7 +89,7 @@ def test_a_zip_with_too_many_entries_is_refused_before_they_are_parsed(program: 
         tracemalloc.stop()
 
 
-def test_a_zip_with_the_most_entries_is_read() -> None:
+def test_a_zip_with_the_maximum_number_of_entries_is_read() -> None:
     """The positive control is the largest allowed zip, with directories among its entries, as other tools write them."""
     for count, is_read in ((MAX_ENTRIES, True), (MAX_ENTRIES + 1, False)):
         packed = io.BytesIO()

@@ -185,7 +185,9 @@ def test_a_placeholder_that_a_release_cannot_replace_is_reported_with_its_line(
     assert message in refusal(lambda: released(sources))
 
 
-def test_an_action_that_uses_another_publishers_connector_is_released_only_with_its_pin(sources: Path) -> None:
+def test_an_action_that_uses_another_publishers_connector_is_released_only_with_the_connectors_pin(
+    sources: Path,
+) -> None:
     """The hash is known from that connector's release; with it, the action is released."""
     theirs = (
         '\n[[requires.connectors]]\nname = "github://acme/log"\nversion = "2.0.0"\nhash = "{}"\ncapabilities = ["x"]\n'

@@ -85,7 +85,7 @@ def test_a_bundle_by_a_workflow_of_the_repository_is_verified() -> None:
     assert found.trusted_for == GITLAB_NAME
 
 
-def test_a_bundle_is_flagged_if_a_key_of_the_publisher_is_trusted() -> None:
+def test_a_bundle_is_reported_as_not_signed_by_the_key_that_is_trusted_for_its_publisher() -> None:
     """Anybody who can change the repository can have its workflow sign, without having that key."""
     key = SigningKey(Secret(b"k" * 32)).public
     keyring = Keyring().trusting(Authority.parse("gitlab://facutuesca"), key)

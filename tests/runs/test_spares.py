@@ -157,7 +157,7 @@ async def test_a_spare_waits_and_is_used_once(tmp_path: Path) -> None:
         assert not room.noted
 
 
-async def test_after_a_spare_is_used_its_connector_gets_two_spares_and_all_together_at_most_eight(
+async def test_a_connector_whose_spare_was_used_gets_two_spares_and_all_connectors_together_eight_at_most(
     tmp_path: Path,
 ) -> None:
     """The limits are two for a connector and eight in all."""
@@ -318,7 +318,9 @@ probe.connect(("93.184.216.34", 443))
 """
 
 
-async def test_the_destination_to_which_an_unused_spare_connects_is_recorded_even_if_late(tmp_path: Path) -> None:
+async def test_the_destination_to_which_an_unused_spare_connects_is_recorded_even_if_reported_late(
+    tmp_path: Path,
+) -> None:
     """The stopped template reports the end only after the check has found a frame of the spare."""
     async with _room(tmp_path, Bounds(look_s=_DEADLINE_S)) as room:
         await room.wants(pin := room.installed(_SPEAKS_AND_CONNECTS), was_spare=False, until=1)

@@ -142,7 +142,7 @@ def test_a_conditional_system_call_is_judged_by_all_bits_of_its_arguments(name: 
         assert bpf.run(FILTER, NATIVE, number, arguments) in promised(number, arguments)
 
 
-def test_calls_of_other_architectures_are_killed() -> None:
+def test_the_cell_filter_returns_kill_for_system_calls_of_other_architectures() -> None:
     """A 32-bit or x32 call has other numbers, so a list of native numbers would judge the wrong call."""
     foreign = I386 if NATIVE == X86_64 else ARM
     for number in range(470):

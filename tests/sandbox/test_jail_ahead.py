@@ -70,7 +70,7 @@ def _wait_for_word(template: Template, child: Child) -> None:
 # Which request gets them
 
 
-def test_children_forked_ahead_serve_the_next_requests_once_each(alone: Template) -> None:
+def test_each_child_forked_ahead_serves_exactly_one_of_the_next_requests(alone: Template) -> None:
     """Requests get them oldest first, as their pids show; when they have ended, others are ready."""
     waiting = wait_forked_ahead(alone)
     with _asleep(alone) as first, _asleep(alone) as second:

@@ -150,7 +150,7 @@ def test_no_file_outside_of_scratch_can_be_created_moved_or_removed(
     assert jailed("change", "mkdir", "/tmp").report == {"loot": True}
 
 
-def test_landlock_alone_refuses_an_ioctl_that_no_other_layer_refuses(
+def test_an_ioctl_that_neither_the_mounts_nor_the_filter_stop_is_refused_by_landlock(
     jailed: Jailed, free: Free, template: Template
 ) -> None:
     """Neither mounts nor filter stop this device ioctl: without Landlock it fails with ENOTTY, with it with EACCES."""

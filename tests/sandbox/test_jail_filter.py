@@ -199,7 +199,9 @@ def test_network_calls_are_refused_if_the_template_cannot_judge_them() -> None:
 
 
 @given(PROFILES, st.integers(0, HIGH - 1), ARGUMENTS)
-def test_every_call_of_another_architecture_is_killed(profile: Profile, number: int, arguments: list[int]) -> None:
+def test_the_jail_filter_returns_kill_for_every_system_call_of_another_architecture(
+    profile: Profile, number: int, arguments: list[int]
+) -> None:
     """A harmless call's number there may be that of another call here."""
     for arch in {X86_64, I386, AARCH64, ARM} - {NATIVE}:
         assert answered(profile, arch, number, arguments) == bpf.KILL
@@ -208,7 +210,9 @@ def test_every_call_of_another_architecture_is_killed(profile: Profile, number: 
 @pytest.mark.abuse_case("J3")
 @pytest.mark.skipif(NATIVE != X86_64, reason="x32 is an ABI of x86-64")
 @given(PROFILES, st.integers(0, HIGHEST), ARGUMENTS)
-def test_every_x32_call_is_killed(profile: Profile, number: int, arguments: list[int]) -> None:
+def test_the_jail_filter_returns_kill_for_every_x32_system_call(
+    profile: Profile, number: int, arguments: list[int]
+) -> None:
     """x32 calls come under the native architecture, with a bit in the number."""
     assert answered(profile, NATIVE, number | X32_BIT, arguments) == bpf.KILL
 

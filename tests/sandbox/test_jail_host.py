@@ -104,7 +104,7 @@ def test_a_template_without_free_descriptors_refuses_only_the_next_request() -> 
     assert seen["afterwards"] == "jail"
 
 
-def test_a_host_without_a_descriptor_to_kill_a_child_ends_its_template() -> None:
+def test_a_host_that_has_no_descriptor_left_for_killing_a_child_ends_its_template() -> None:
     """The host had no descriptor left for the child's pidfd: it fails closed, and all children end."""
     seen = host("without_a_descriptor_for_the_pidfd")
 

@@ -100,7 +100,7 @@ def test_two_programs_share_no_open_file(jailed: Jailed) -> None:
     assert first == second
 
 
-def test_a_program_finds_no_code_of_the_jail(jailed: Jailed) -> None:
+def test_the_templates_modules_are_neither_loaded_nor_importable_in_a_program(jailed: Jailed) -> None:
     """The template's modules are neither loaded nor importable unless the host named them."""
     assert jailed("modules_of_the_jail").report == {"loot": []}
 
@@ -369,7 +369,7 @@ def test_two_hundred_jails_leak_no_descriptor_and_no_process(template: Template)
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_no_kind_of_end_of_a_jail_leaks_a_descriptor(template: Template, tmp_path: Path) -> None:
+def test_no_descriptor_is_leaked_however_a_jail_ends(template: Template, tmp_path: Path) -> None:
     """Programs exit, crash, exceed a limit, try to connect, or are killed, closed or refused."""
     path = tmp_path / "program"
     path.write_bytes(program("facts"))

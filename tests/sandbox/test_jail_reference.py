@@ -21,7 +21,7 @@ def test_the_documented_lists_of_system_calls_are_those_of_the_compiled_filter()
     assert answered == {name: errno.errorcode[number] for name, number in filters.ANSWERED.items()}
 
 
-def test_the_documented_profiles_and_watched_calls_are_the_compiled_ones() -> None:
+def test_the_documented_profiles_and_watched_calls_are_those_of_the_compiled_filter() -> None:
     """The page lists what a profile allows beside the list, and the calls that the template is asked about, with conditions."""
     more = {
         profile: tuple(re.findall(r"`(\w+)`", calls))

@@ -250,7 +250,9 @@ async def test_storing_a_reference_to_a_secret_store_times_out_if_the_fetch_hang
     assert events.SecretFetchFailed(name="other", code="timed_out") in [event for event, _ in world.record.notes]
 
 
-async def test_a_fetched_secret_that_changed_since_its_approval_is_refused_and_recorded(world: World) -> None:
+async def test_a_fetched_secret_that_changed_since_its_approval_is_refused_and_the_failure_is_recorded(
+    world: World,
+) -> None:
     """Each fetch of the changed value fails until a person approves the value."""
     world.says("printf another-value-altogether")
     for _ in range(2):

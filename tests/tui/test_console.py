@@ -171,7 +171,7 @@ async def test_several_requests_that_are_not_alike_can_be_denied_together_but_no
     }
 
 
-async def test_marking_a_request_has_no_effect_once_it_is_settled_or_filtered_away(world: World) -> None:
+async def test_a_mark_has_no_effect_once_its_request_is_settled_or_filtered_away(world: World) -> None:
     """A marked request that is not in the list neither blocks an approval nor is denied with others."""
     asked = [named(name, reversible=True, agent=f"of-{name}") for name in ("one", "two", "three")]
     world.ask(*asked)

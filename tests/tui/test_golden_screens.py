@@ -65,7 +65,7 @@ async def open_on(shown: Shown, world: World) -> None:
 
 @sized
 @pytest.mark.parametrize("colours", COLOURS)
-async def test_the_screen_of_a_run_that_its_preview_contradicts_matches_its_file(
+async def test_the_screen_of_a_run_that_its_preview_contradicts_matches_its_golden_file(
     world: World, monkeypatch: pytest.MonkeyPatch, size: str, colours: str
 ) -> None:
     """The part that does not scroll has all deciding facts; a sign accompanies each colour."""
@@ -79,7 +79,7 @@ async def test_the_screen_of_a_run_that_its_preview_contradicts_matches_its_file
 
 
 @sized
-async def test_the_screen_of_an_approvals_second_step_matches_its_file(world: World, size: str) -> None:
+async def test_the_screen_of_an_approvals_second_step_matches_its_golden_file(world: World, size: str) -> None:
     """The screen repeats the facts, and asks for the confirmation word."""
     fill(world)
     async with world.console(SIZES[size], clock=lambda: 0.0) as shown:
@@ -107,7 +107,7 @@ async def test_without_a_daemon_the_screen_says_that_nothing_can_be_decided(worl
     assert rows[-1] == " waiting for the daemon: nothing can be decided · ? help · q quit"
 
 
-async def test_the_list_of_questions_on_a_narrow_screen_matches_its_file(world: World) -> None:
+async def test_the_list_of_questions_on_a_narrow_screen_matches_its_golden_file(world: World) -> None:
     """Each question has as much of its title as two lines hold; the keys stand below."""
     fill(world)
     async with world.console(SIZES["60x20"], clock=lambda: 0.0) as shown:

@@ -18,7 +18,7 @@ def test_keystrokes_during_a_successful_passphrase_prompt_are_ignored() -> None:
     assert not input_guard.is_to_be_said()
 
 
-def test_after_a_failed_passphrase_prompt_keystrokes_count_only_after_a_pause() -> None:
+def test_after_a_failed_passphrase_prompt_keystrokes_are_accepted_only_after_a_pause() -> None:
     """Each ignored key starts the pause again; the person is told once."""
     input_guard = InputGuard()
     input_guard.ended(now=10.0, well=False)
@@ -30,7 +30,7 @@ def test_after_a_failed_passphrase_prompt_keystrokes_count_only_after_a_pause() 
 
 
 @pytest.mark.parametrize("pause_s", [0.1, REST_S - 0.1])
-def test_keystrokes_count_again_after_fifteen_seconds_even_without_a_pause(pause_s: float) -> None:
+def test_keystrokes_are_accepted_again_after_fifteen_seconds_even_without_a_pause(pause_s: float) -> None:
     """The limit is DEAF_S, fifteen seconds: a person who keeps pressing keys must not be locked out."""
     input_guard, at = InputGuard(), 10.0
     input_guard.ended(now=at, well=False)

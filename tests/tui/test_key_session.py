@@ -288,7 +288,7 @@ def test_closing_the_approvers_key_ends_its_timer_thread(home: Home) -> None:
     wait_until(lambda: "approver's key" not in [thread.name for thread in threading.enumerate()], "its thread ends")
 
 
-def test_prompts_for_any_other_purpose_are_briefly_refused_after_an_interrupted_prompt(home: Home) -> None:
+def test_after_an_interrupted_prompt_only_a_prompt_for_the_same_purpose_is_allowed_at_once(home: Home) -> None:
     """The person may still be typing. A prompt for the same question is allowed at once."""
     home.breaks = KeyboardInterrupt()
     with pytest.raises(KeyboardInterrupt):

@@ -95,7 +95,7 @@ async def test_an_edited_request_is_approved_with_three_keystrokes_besides_the_e
     assert hand.keys == 3
 
 
-async def test_three_alike_requests_are_approved_with_four_keystrokes(world: World) -> None:
+async def test_three_requests_that_are_alike_are_approved_with_four_keystrokes(world: World) -> None:
     """The key End shows the rest of their card; the documentation promises at most six."""
     world.sign()
     world.ask(*(mail(number) for number in (1, 2, 3)))

@@ -66,7 +66,7 @@ async def test_the_console_shows_the_mark_of_every_request(
         assert row.title in re.sub(r" +\d\d:\d\d(\n +↳|$)", "", prompt, flags=re.MULTILINE), prompt
 
 
-async def test_list_rows_of_several_lines_work_like_single_line_rows(world: World) -> None:
+async def test_list_rows_of_several_lines_can_be_clicked_and_selected_like_single_line_rows(world: World) -> None:
     """A click on any line selects the row; the selected row stays on the screen, even after a resize."""
     world.ask(*twenty_two())
     ids = [row.id for row in rows()]

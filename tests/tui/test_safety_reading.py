@@ -121,7 +121,9 @@ def appeared(shown: Shown) -> float:
 
 
 @pytest.mark.parametrize("after_s", [0.1, 1.0])
-async def test_a_keystroke_counts_from_the_time_it_was_pressed_not_handled(world: World, after_s: float) -> None:
+async def test_a_keystroke_is_judged_by_when_it_was_pressed_and_not_by_when_it_is_handled(
+    world: World, after_s: float
+) -> None:
     """A busy console handles a key late; that does not make it a key pressed after the person could look."""
     world.ask(reversible())
     async with world.console(until=" A approve · d deny") as shown:
@@ -137,7 +139,7 @@ async def test_a_keystroke_counts_from_the_time_it_was_pressed_not_handled(world
 
 
 @pytest.mark.parametrize("after_s", [0.1, 1.0])
-async def test_a_typed_word_counts_from_the_time_its_enter_key_was_pressed(world: World, after_s: float) -> None:
+async def test_a_typed_word_is_judged_by_when_enter_was_pressed(world: World, after_s: float) -> None:
     """The time of the word's Enter counts, even if all its keys arrived at once."""
     world.ask(named("ab"))
     async with world.console(until="ab 1.2.0") as shown:

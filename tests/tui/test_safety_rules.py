@@ -133,7 +133,7 @@ async def test_keystrokes_are_ignored_for_400_ms_after_a_new_request_appears(wor
 
 
 @pytest.mark.parametrize(("passed_s", "is_dead"), [(0.0, True), (0.399, True), (0.401, False)])
-def test_keystrokes_count_again_exactly_400_ms_after_the_last_change_of_the_screen(
+def test_keystrokes_are_accepted_again_exactly_400_ms_after_the_last_change_of_the_screen(
     passed_s: float, is_dead: bool
 ) -> None:
     """The test checks the time to a millisecond."""
@@ -436,7 +436,9 @@ async def test_a_long_action_name_pushes_no_deciding_fact_off_the_screen(world: 
             assert fact in shown.text
 
 
-async def test_a_late_report_that_one_question_was_read_does_not_count_for_another_question(world: World) -> None:
+async def test_a_late_report_that_an_earlier_question_was_read_does_not_mark_the_current_question_as_read(
+    world: World,
+) -> None:
     """The message is about an earlier card or digest."""
     long = "\n".join(f"line {number}" for number in range(60))
     world.ask(named("one", args={"body": long}))

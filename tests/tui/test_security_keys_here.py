@@ -104,7 +104,7 @@ async def test_in_tmux_each_approval_takes_a_pin_and_a_touch_but_no_passphrase(w
     assert PIN not in "".join(map(str, world.sent())) + "".join(world.said_above)
 
 
-async def test_each_of_several_alike_requests_takes_its_own_touch(
+async def test_each_of_several_requests_that_are_alike_takes_its_own_touch(
     world: World, desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The card is read once, and each digest is signed. A missing touch stops; the other requests stay pending."""
@@ -155,7 +155,9 @@ async def test_the_passphrase_can_be_typed_at_the_security_keys_prompt(world: Wo
     assert sent["key_id"] == (world.approver and world.approver.key_id)
 
 
-async def test_no_security_key_is_offered_if_no_key_is_needed_or_plugged_in(world: World, desk: Desk) -> None:
+async def test_a_security_key_is_offered_only_if_it_is_plugged_in_and_the_approvers_key_is_closed(
+    world: World, desk: Desk
+) -> None:
     """An open approver's key needs no prompt. Without a security key, passkeys are not even requested."""
     world.ask(named("one", reversible=True), named("two", reversible=True))
     async with world.console(until="expires in") as shown:

@@ -51,7 +51,7 @@ def ask(world: World, example: Request) -> None:
 
 @each
 @pytest.mark.parametrize("size", SIZES)
-async def test_the_console_screen_of_each_of_ten_requests_matches_its_file(
+async def test_the_console_screen_of_each_of_ten_requests_matches_its_golden_file(
     world: World, monkeypatch: pytest.MonkeyPatch, example: Request, size: str
 ) -> None:
     """The test freezes the remaining time, so that screens can be compared with the files."""
@@ -72,7 +72,9 @@ async def test_the_console_screen_of_each_of_ten_requests_matches_its_file(
 
 
 @each
-async def test_the_command_output_of_each_of_ten_requests_matches_its_file(world: World, example: Request) -> None:
+async def test_the_command_output_of_each_of_ten_requests_matches_its_golden_file(
+    world: World, example: Request
+) -> None:
     """The command shows the same card, unfolded."""
     ask(world, example)
     words = ["show", example.id, *(["--preview"] if example.found is not None else [])]

@@ -19,7 +19,7 @@ from tests.tui.consoles import World
 pytestmark = pytest.mark.anyio
 
 
-async def test_three_alike_requests_are_approved_on_one_card_and_each_is_signed(world: World) -> None:
+async def test_three_requests_that_are_alike_are_approved_on_one_card_and_each_is_signed(world: World) -> None:
     """Each decision has its own digest, and a request that is not selected stays pending."""
     approver = world.sign()
     asked = [mail(number) for number in (1, 2, 3)]
@@ -132,7 +132,7 @@ async def test_previews_of_several_requests_are_loaded_and_signed(world: World) 
     assert not {body["digest"] for body in world.sent()} & {request["digest"] for request in asked}
 
 
-async def test_an_approval_of_several_requests_that_is_refused_before_previews_asks_for_no_passphrase(
+async def test_an_approval_of_several_requests_refused_before_their_previews_load_asks_for_no_passphrase(
     world: World,
 ) -> None:
     """Each preview would need the passphrase, as in tmux. The control is the test above, which loads previews."""

@@ -107,7 +107,7 @@ def test_a_binding_s_reach_and_oauth_grant_survive_a_restart_and_can_be_read_whi
 
 
 @pytest.mark.usefixtures("signed_in")
-def test_a_binding_without_reach_and_oauth_grant_keeps_its_old_format(vault: Vault, path: Path) -> None:
+def test_a_binding_with_neither_reach_nor_oauth_grant_keeps_its_old_format(vault: Vault, path: Path) -> None:
     """Such a binding gets no additional JSON key."""
     by_name = {entry["name"]: sorted(entry) for entry in page_reader.load(path)["bindings"]}
     plain = ["connector", "created_ms", "name", "secret", "username"]

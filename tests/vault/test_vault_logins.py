@@ -112,7 +112,7 @@ def test_a_login_is_bound_stored_and_lent_with_its_details(vault: Vault, path: P
 
 
 @pytest.mark.parametrize("is_reader", [True, False])
-def test_a_login_planned_for_a_reader_is_not_lent_as_a_writer_nor_the_reverse(vault: Vault, is_reader: bool) -> None:
+def test_a_login_is_lent_only_in_the_planned_role_of_reader_or_writer(vault: Vault, is_reader: bool) -> None:
     """A query that was planned for a reader does not run as a writer, nor the reverse."""
     bound = login(DATABASE, LoginDetails(read_only=True) if is_reader else None)
     vault.bind(bound)
@@ -200,7 +200,9 @@ def test_binding_a_new_password_keeps_the_account_and_binding_a_new_ssh_key_may_
 
 @pytest.mark.abuse_case("LP11")
 @pytest.mark.parametrize("is_login", [True, False], ids=["login", "basic"])
-def test_an_older_binding_whose_account_differs_from_the_plan_s_is_refused(vault: Vault, is_login: bool) -> None:
+def test_an_older_binding_is_refused_if_its_account_differs_from_the_account_in_the_plan(
+    vault: Vault, is_login: bool
+) -> None:
     """A restored copy of the vault can bring it back. A binding of the same account is lent."""
     binding = login(MAIL) if is_login else BASIC
     wanted = msgspec.structs.replace(use(binding) if is_login else basic_use(binding), account=binding.account)

@@ -156,7 +156,7 @@ def test_a_secret_whose_binding_ended_still_counts_as_possibly_sent(opened: Vaul
     assert CANARY in sent(opened, HOST)
 
 
-def test_formerly_bound_secrets_are_remembered_after_a_lock_and_a_new_key(opened: Vault) -> None:
+def test_formerly_bound_secrets_are_remembered_after_a_lock_and_a_rotation(opened: Vault) -> None:
     """A locked vault knows only that there was one; a new key opens the values that the old one sealed."""
     opened.revoke(BOUND.name)
     opened.lock()

@@ -196,7 +196,7 @@ def test_a_credential_of_an_undeclared_kind_is_not_lent(standing: Vault) -> None
         lent(standing, BASIC, "api_key")
 
 
-def test_the_daemon_borrows_its_own_secret_by_name(vault: Vault) -> None:
+def test_the_daemon_borrows_a_secret_without_a_binding_by_name(vault: Vault) -> None:
     """The secret has no binding. Another name is refused, and so is any loan after locking, but an existing loan stays."""
     vault.set_secret("webhook-key", Secret(OTHER))
     with VaultLender(vault).lend_secret("webhook-key") as secret:

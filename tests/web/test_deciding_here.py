@@ -263,7 +263,9 @@ def test_edited_arguments_are_shown_and_decided_in_place_of_the_original_request
     assert (result["status"], result["executed_arguments"]) == ("completed", {"text": "two"})
 
 
-def test_the_later_of_two_decisions_in_two_browser_tabs_does_not_count(home: DaemonHome, person: PageClient) -> None:
+def test_of_two_decisions_about_one_request_in_two_browser_tabs_the_later_is_refused(
+    home: DaemonHome, person: PageClient
+) -> None:
     """The later tab shows the first decision, and says that its own does not count."""
     asked = home.asked("mild")
     page = opened(person, asked)
@@ -364,7 +366,7 @@ def test_hostile_text_is_shown_and_not_interpreted_on_every_page(
         assert_harmless_page(shown.text)
 
 
-def test_the_queue_page_is_in_order_of_arrival_and_an_outdated_page_is_updated_at_once(
+def test_the_queue_page_lists_requests_in_order_of_arrival_and_an_outdated_page_gets_news_at_once(
     home: DaemonHome, person: PageClient
 ) -> None:
     """Requests for updates with malformed or unknown ids are refused."""

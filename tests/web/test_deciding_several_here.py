@@ -53,7 +53,7 @@ def decided(home: DaemonHome) -> list[dict[str, Any]]:
 # With a real daemon
 
 
-def test_three_alike_requests_are_approved_on_one_page_and_each_is_signed(
+def test_three_requests_that_are_alike_are_approved_on_one_page_and_each_is_signed(
     home: DaemonHome, person: PageClient, upstream: CountingServer
 ) -> None:
     """The queue leads there; after two steps each has a decision of its own on record, and has run."""

@@ -77,7 +77,7 @@ async def test_a_decision_recorded_just_before_its_page_session_ended_is_confirm
     assert "The request is decided. On record: denied." in page
 
 
-async def test_a_decision_that_comes_after_its_page_session_ended_does_not_count() -> None:
+async def test_a_decision_that_arrives_after_its_page_session_ended_is_not_recorded() -> None:
     """The session ended before anything was signed: the page says that the question is still pending."""
     desk = ToldDesk(previewed(), holds="preview")
     async with browser_of(desk) as browser:

@@ -42,7 +42,7 @@ async def test_the_number_of_concurrent_unlock_attempts_is_bounded() -> None:
     assert turned_away == [True] * 4 + [False] * (MAX_STRANGERS + 2)
 
 
-async def test_two_questions_about_one_action_are_distinguishable_in_the_queue_page() -> None:
+async def test_two_questions_about_one_action_are_distinguishable_on_the_queue_page() -> None:
     """The row has its headline, escaped."""
     lines = ["to=mira@example.com", "to=\u202e<b>mallory</b>", ""]
     desk = ToldDesk(*(asking(approval_id=f"{ASKED[:-1]}{n}", headline=line) for n, line in enumerate(lines)))

@@ -360,7 +360,7 @@ def test_a_list_of_tools_is_bounded(name: str) -> None:
             list(client.pages())
 
 
-def test_a_broken_connection_keeps_its_own_failure_class() -> None:
+def test_a_broken_connection_to_an_mcp_server_is_a_network_error() -> None:
     """The class is not that of the service's errors, so that the host knows whether it may retry."""
 
     def broken(asked: dict[str, Any]) -> Said:
