@@ -342,8 +342,8 @@ def _at(port: Port, work: Callable[[Ctap2], _T]) -> _T:
 
 
 def _at_work(port: Port, work: Callable[[Ctap2, _Deadline], _T]) -> _T:
-    """Return the result of `work`, run with the opened key while a person verifies and touches it. Raises SecurityKeyError if the
-    key fails.
+    """Open the security key, and return the result of `work`, which waits until a person has entered the PIN or given a
+    fingerprint, and has touched the key. Raises SecurityKeyError if the key fails.
     """
     with _opened(port, TOUCH_S + GRACE_S) as ctap:
         return work(ctap, _Deadline(TOUCH_S))

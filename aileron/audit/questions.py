@@ -599,9 +599,9 @@ def candidates_of(states: Transaction | Snapshot, row: ApprovalRow) -> tuple[Can
 
 
 def plan_digest_of(states: Transaction | Snapshot, row: ApprovalRow) -> str:
-    """Return the digest of the plan that a question's digest covers, alone or together with a preview.
+    """Return the digest of a question's plan. The question's own digest covers the plan alone, or the plan with a preview.
 
-    Raises AileronError(hash_mismatch) if the question's digest is none of its candidates.
+    Raises AileronError(hash_mismatch) if no candidate of the question has the question's digest.
     """
     for candidate in candidates_of(states, row):
         if candidate.digest == row.digest:

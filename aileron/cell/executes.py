@@ -749,13 +749,13 @@ class GitPlaces(NamedTuple):
         return next((place.kind for place in self.places if place.kind is not None), None)
 
     def of(self, name: str) -> GitPlaces:
-        """Return the places of the entry `name` in the folder that has these places."""
+        """Return the nodes of the entry `name` in a folder, if these are the folder's nodes."""
         found = (place.names.get(name) or place.names.get("*") for place in self.places)
         return GitPlaces(tuple(place for place in found if place is not None), self.tree)
 
 
 def git_places(above: GitPlaces, path: str, has: Callable[[str], bool], had: Callable[[str], bool] | None) -> GitPlaces:
-    """Return the places of the folder `path` in git repositories, given the places (`above`) of the folder that
+    """Return the nodes of the folder `path` in git repositories, given the nodes (`above`) of the folder that
     contains it. `has` and `had` return whether a name is in the folder now, and was in it before the agent started.
     `had` is None if the folder did not exist.
 

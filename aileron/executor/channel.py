@@ -51,8 +51,8 @@ class Share:
         self._at = now
 
     def pause_s(self, now: float, spent_s: float) -> float:
-        """Count `spent_s` more seconds for one frame. Return the seconds to pause now; 0 while the connector does not
-        exceed its share.
+        """Add `spent_s`, the seconds that the event loop spent on one frame of this connector. Return how many seconds to
+        pause before its next frame; 0 while the connector does not exceed its share of the loop's time.
         """
         self._owed = max(0.0, self._owed - (now - self._at) * _SHARE) + min(spent_s, _MOST_S)
         self._at = now

@@ -87,10 +87,11 @@ def by_words(described: Described, words: Sequence[str]) -> list[FoundOperation]
 
 
 def by_found_names(described: Described, choices: Choices) -> Choices:
-    """Return the author's choices, with each `operationId` that the author used as a key replaced by the import's name
-    for the operation.
+    """Return the choices by the names that the import gives operations. The author may also have written an
+    operation's `operationId` in place of that name.
 
-    Raises DocumentError if a new name is not valid, or no operation has the old name.
+    Raises DocumentError if the document has no operation with the name that the author wrote, or if a name that the author
+    chose for an operation is not valid.
     """
     known = {_id(operation): operation.name for operation in described.operations} | {
         operation.name: operation.name for operation in described.operations

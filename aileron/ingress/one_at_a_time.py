@@ -166,7 +166,7 @@ class OneAtATime(AsSpelled):
         """Number of bytes of the response that were not sent yet; None before the response, and while its length is unknown."""
 
     async def handle(self, event: Event) -> None:
-        """Handle an event from the client."""
+        """Handle an event of the connection: data from the client, or the end of the connection."""
         if isinstance(event, Closed):
             await super().handle(event)
             await self.can_read.set()

@@ -643,8 +643,9 @@ def _said_of_links(leads: Iterable[project_links.Lead], shown: _Shown, where: to
 
 
 def _remedy(path: str, machine: Machine) -> str:
-    """Return the end of a note about a path that is not shown: the option that shows it. The option is never
-    recommended for credentials, because an agent may have made the link.
+    """Return the end of a note about a path that the cell cannot see: the option that makes it visible.
+
+    For a path that may hold credentials no option is named, because the path may come from a symbolic link that an agent made.
     """
     closed = [place for place in (*machine.secret_places, machine.aileron_home) if not is_within(machine.home, place)]
     if is_like_credentials(path) or any(is_within(path, place) or is_within(place, path) for place in closed):

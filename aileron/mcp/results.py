@@ -360,8 +360,8 @@ def _error(error: Failure | JSONObject) -> JSONObject:
 
 
 def _fitting(values: JSONObject) -> JSONObject:
-    """Return the parts of a failure in `values`, in order, within _MAX_FACT_BYTES. Values that do not fit are replaced
-    by a note with their size or number.
+    """Return the facts of a failure in the same order, with at most _MAX_FACT_BYTES in total. A value that does not fit
+    is replaced by a note with its size; if no more notes fit, the last note has the number of facts left out.
     """
     room = _MAX_FACT_BYTES
     shown: JSONObject = {}

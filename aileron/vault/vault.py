@@ -94,9 +94,7 @@ class VaultCopy:
 
     @property
     def mark(self) -> Mark:
-        """The id of the vault from which the copy was made, and the state (generation and seal) of that vault in the
-        copy.
-        """
+        """The id of the vault that was copied, and the generation and seal that it had when it was copied."""
         return self._opened.mark
 
     @property

@@ -161,7 +161,9 @@ async def test_a_preview_can_be_added_only_to_a_plan_or_edit_of_the_question(
         assert await refusal(audit.add_preview(name, other, SEEN, run_id="run-1")) is FailureClass.INVALID_REQUEST
 
 
-async def test_repeated_edits_are_stored_once(audit: Audit, pending: Pending, plan: Plan, recorded: Any) -> None:
+async def test_a_repeated_edit_of_a_question_is_stored_once(
+    audit: Audit, pending: Pending, plan: Plan, recorded: Any
+) -> None:
     """An edit back to the original is not stored; a preview with the same content is recorded again."""
     name = pending.approval_id
     for _ in range(3):

@@ -163,7 +163,7 @@ def test_an_agent_started_with_an_ignored_hangup_signal_ignores_it() -> None:
     assert out == b"saw SIGTERM\r\n"
 
 
-def test_the_command_stops_when_its_agent_stops() -> None:
+def test_the_command_is_suspended_when_its_agent_is_suspended() -> None:
     """The test has no terminal: the command gets SIGTSTP and stops with its agent, and later passes SIGCONT on."""
     with subprocess.Popen(
         attended(*agent("stop")), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True

@@ -281,7 +281,7 @@ def test_a_dangling_reference_is_reported_as_an_error_of_the_document() -> None:
         maybe_problem(1, {"$ref": "#/components/schemas/Gone"}, named({}))
 
 
-def test_a_schema_reference_is_followed_to_its_end() -> None:
+def test_a_chain_of_schema_references_is_resolved() -> None:
     """The reference leads to a schema, to `true`, or in a circle."""
     schemas = named({"A": {"$ref": "#/components/schemas/B"}, "B": {"type": "string"}, "C": True, "D": {"$ref": D}})
     assert schemas.resolved({"$ref": "#/components/schemas/A"}) == {"type": "string"}

@@ -473,7 +473,7 @@ async def test_a_key_that_another_step_sent_is_masked_too(
     [use(), use(query="key"), use(path="/x/{key}"), use(body="form:token")],
     ids=["header", "query", "path", "form"],
 )
-def test_the_forms_scrubbed_for_the_secret_of_a_step_are_among_the_forms_scrubbed_for_its_host(
+def test_a_hosts_scrubbed_forms_include_the_forms_scrubbed_within_one_step(
     credential: CredentialUse, key: bytes
 ) -> None:
     """Steps need not compute the forms of a secret anew."""

@@ -287,7 +287,7 @@ def test_a_build_binds_the_logins_and_their_hosts(tmp_path: Path) -> None:
     assert parse(released.built.manifest.decode()).hosts == built.hosts
 
 
-def test_a_host_given_without_a_protocol_replaces_the_placeholder_of_a_single_login(tmp_path: Path) -> None:
+def test_a_host_without_a_protocol_replaces_the_placeholder_if_the_manifest_has_one_login(tmp_path: Path) -> None:
     """The manifest's placeholder already states the protocol. Logins without a placeholder cannot be bound again."""
     (tmp_path / "manifest.toml").write_text(DATABASE)
     (tmp_path / "__main__.py").write_text("pass\n")

@@ -94,7 +94,7 @@ def test_template_and_children_have_no_terminal() -> None:
     assert seen["terminals"] == [None] * (3 + AHEAD), "stub, template, child, and those that wait"
 
 
-def test_a_template_without_free_descriptors_refuses_only_the_next_request() -> None:
+def test_a_template_without_free_descriptors_refuses_one_request_and_continues() -> None:
     """The refused request ends with EMFILE and the others go on; once some have ended there is room again, also to fork ahead."""
     seen = host("with_few_descriptors_for_the_template")
 

@@ -130,10 +130,10 @@ def rebind(
     passphrase_file: PassphraseFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Approve new requests of a connector, or change its secret.
+    """Approve a wider use of a binding, or change its secret.
 
-    Use it for a suspended binding, or if its secret changed where it is kept. Aileron shows what is new first. New scopes need
-    the provider's consent: use `binding reauthorize`.
+    Use it if a new version of the connector asks for more, or if a secret that is kept outside the vault has a new value.
+    Aileron first shows what is new. New scopes need the provider's consent: use `binding reauthorize`.
     """
     _check_secret(secret, source, token)
     if read_only and read_write:

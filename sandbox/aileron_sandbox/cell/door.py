@@ -164,7 +164,7 @@ class Cell:
         *,
         stub: Stub | None = None,
     ) -> Self:
-        """Begin the work of `start`, but return before the cell is ready (after 10 ms). The caller must call `wait` next."""
+        """Begin the work of `start`, and return after about 10 ms, before the cell is ready. The caller must call `wait` next."""
         if not command:
             raise ValueError("there is no command to execute")
         if any("\0" in text for text in (*command, *environment.keys(), *environment.values())):

@@ -287,7 +287,7 @@ def test_a_caller_can_choose_which_fields_of_a_list_are_returned() -> None:
     assert answered(of, says([MEMBER] * 20), fields=["*"]).output == {"items": [MEMBER] * 20}
 
 
-def test_a_list_inside_an_answer_is_found_by_its_keys() -> None:
+def test_a_nested_list_in_an_answer_is_found_by_the_path_of_keys_to_it() -> None:
     """The values beside the list stay."""
     of = {**declares(), "x-aileron-list": {**LISTING, "at": ["data", "rows"]}}
     answer = {"data": {"rows": [MEMBER] * 20, "total": 20}, "fields": "taken"}
