@@ -94,11 +94,6 @@ class Board:
             if not reported.holders:
                 del self._runs[run_id]
 
-    def latest(self, run_id: str) -> Progress | None:
-        """Return the latest progress report of a run; None before the first report, or if the run is not in progress."""
-        reported = self._runs.get(run_id)
-        return None if reported is None else reported.latest()
-
     async def newer(self, run_id: str, seen: int) -> None:
         """Wait at least PERIOD_S, and until the run's latest progress report has a higher number than `seen`.
 

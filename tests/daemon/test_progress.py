@@ -117,6 +117,27 @@ async def test_an_unreadable_ledger_causes_the_same_error_with_and_without_progr
             await following.state(look, 1.0, seen)
 
 
+@pytest.mark.anyio
+async def test_a_watcher_gets_the_report_of_a_run_that_ends_while_its_state_is_read() -> None:
+    """The ledger still has the run as running: without the report, the caller would be woken for nothing."""
+    board = Board()
+    following = StatusWaiter(cast("Runner", None), Watch(), board, cast("Ledger", None))  # nothing is resumed here
+    with contextlib.ExitStack() as run:
+        reported = run.enter_context(board.on("run-1"))
+        reported.note(1, 4, None)
+        looks = iter(range(3))
+
+        async def look() -> RunState:
+            if next(looks) == 2:  # the first is before the wait, the second in it, and the third after the report
+                run.close()
+            return RunState(status=RunStatus.RUNNING, audit_id="run-1")
+
+        state = await following.state(look, 10.0, 0)
+
+    assert next(looks, None) is None
+    assert state.progress == Progress(number=1, done=1, total=4)
+
+
 def test_a_request_with_a_malformed_progress_number_is_refused(home: DaemonHome) -> None:
     """A valid number gets `not_found` instead, because the run of this test does not exist."""
     assert [

@@ -81,10 +81,11 @@ class StatusWaiter:
         async def follow() -> RunState:
             return await self._watch.follow(run_id, first, look, _is_over, wait_s)
 
-        state = await follow() if seen is None else await self._progressed(run_id, seen, follow) or await look()
+        with self._board.on(run_id) as reported:  # the run may end while its state is read, and take its reports along
+            state = await follow() if seen is None else await self._progressed(run_id, seen, follow) or await look()
         if problem is not None and state.status is RunStatus.APPROVED:
             return msgspec.structs.replace(state, error=ErrorBody.of(problem.failure, run_id))
-        if state.status is RunStatus.RUNNING and (progress := self._board.latest(run_id)) is not None:
+        if state.status is RunStatus.RUNNING and (progress := reported.latest()) is not None:
             return msgspec.structs.replace(state, progress=progress)
         return state
 
