@@ -43,7 +43,7 @@ class Reported:
     def __init__(self) -> None:
         self.number = 0
         self.holders = 0
-        self.changed: anyio.Event | None = None
+        self._changed: anyio.Event | None = None
         self._said: tuple[int | float, int | float | None, str | None] = (0, None, None)
 
     def note(self, done: int | float, total: int | float | None, message: str | None) -> None:
@@ -56,9 +56,9 @@ class Reported:
         self.number += 1
         total = total if total is not None and _is_amount(total) else None
         self._said = (done, total, None if message is None else message[:MAX_MESSAGE])
-        if self.changed is not None:
-            self.changed.set()
-            self.changed = None
+        if self._changed is not None:
+            self._changed.set()
+            self._changed = None
 
     def latest(self) -> Progress | None:
         """Return the latest progress report; None before the first report."""
@@ -67,6 +67,17 @@ class Reported:
         done, total, message = self._said
         words = None if message is None else visible(message)
         return Progress(number=self.number, done=done, total=total, message=words)
+
+    async def newer(self, seen: int) -> None:
+        """Wait at least PERIOD_S, and until the latest progress report has a higher number than `seen`.
+
+        The caller must set a deadline, because this may never return.
+        """
+        at_the_earliest = anyio.current_time() + PERIOD_S
+        while self.number <= seen:
+            self._changed = self._changed or anyio.Event()
+            await self._changed.wait()
+        await anyio.sleep_until(at_the_earliest)
 
 
 def _is_amount(value: int | float) -> bool:
@@ -93,15 +104,3 @@ class Board:
             reported.holders -= 1
             if not reported.holders:
                 del self._runs[run_id]
-
-    async def newer(self, run_id: str, seen: int) -> None:
-        """Wait at least PERIOD_S, and until the run's latest progress report has a higher number than `seen`.
-
-        The caller must set a deadline, because this may never return.
-        """
-        at_the_earliest = anyio.current_time() + PERIOD_S
-        with self.on(run_id) as reported:
-            while reported.number <= seen:
-                reported.changed = reported.changed or anyio.Event()
-                await reported.changed.wait()
-            await anyio.sleep_until(at_the_earliest)

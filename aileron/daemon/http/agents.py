@@ -43,7 +43,7 @@ from aileron.model.json_value import JSONObject
 from aileron.model.manifest import ActionFile
 from aileron.model.outcome import Failed, Outcome, Pending, Running, RunStatus, Succeeded
 from aileron.model.selecting import is_selected
-from aileron.runs.progress import Board
+from aileron.runs.progress import Board, Reported
 
 __all__ = ["AgentService", "StatusWaiter"]
 
@@ -81,39 +81,40 @@ class StatusWaiter:
         async def follow() -> RunState:
             return await self._watch.follow(run_id, first, look, _is_over, wait_s)
 
-        with self._board.on(run_id) as reported:  # the run may end while its state is read, and take its reports along
-            state = await follow() if seen is None else await self._progressed(run_id, seen, follow) or await look()
+        with self._board.on(run_id) as reported:  # kept if the run ends while its state is read
+            state = await follow() if seen is None else await _progressed(reported, seen, follow) or await look()
         if problem is not None and state.status is RunStatus.APPROVED:
             return msgspec.structs.replace(state, error=ErrorBody.of(problem.failure, run_id))
         if state.status is RunStatus.RUNNING and (progress := reported.latest()) is not None:
             return msgspec.structs.replace(state, progress=progress)
         return state
 
-    async def _progressed(self, run_id: str, seen: int, follow: Callable[[], Awaitable[RunState]]) -> RunState | None:
-        """Return the state of the run that `follow` returns; None if the run first reports progress with a higher number
-        than `seen`.
-        """
-        state, problem = None, None
-        async with anyio.create_task_group() as tasks:
-
-            async def hear() -> None:
-                await self._board.newer(run_id, seen)
-                tasks.cancel_scope.cancel()
-
-            tasks.start_soon(hear)
-            try:
-                state = await follow()
-            except AileronError as error:  # outside it would be an exception group
-                problem = error
-            tasks.cancel_scope.cancel()
-        if problem is not None:
-            raise problem
-        return state
-
     async def _begun(self, state: RunState) -> AileronError | None:
         if state.status is not RunStatus.APPROVED or state.approval_id is UNSET:
             return None
         return await self._runner.resume(state.approval_id)
+
+
+async def _progressed(reported: Reported, seen: int, follow: Callable[[], Awaitable[RunState]]) -> RunState | None:
+    """Return the state of the run that `follow` returns; None if the run first reports progress with a higher number
+    than `seen`.
+    """
+    state, problem = None, None
+    async with anyio.create_task_group() as tasks:
+
+        async def hear() -> None:
+            await reported.newer(seen)
+            tasks.cancel_scope.cancel()
+
+        tasks.start_soon(hear)
+        try:
+            state = await follow()
+        except AileronError as error:  # outside it would be an exception group
+            problem = error
+        tasks.cancel_scope.cancel()
+    if problem is not None:
+        raise problem
+    return state
 
 
 class AgentService:
