@@ -116,9 +116,11 @@ class Dovecot(Server):
             (folder / name).mkdir(exist_ok=True, parents=True)
             os.chown(folder / name, self.user.pw_uid, self.user.pw_gid)
         seconds, nanoseconds = divmod(time.time_ns(), 10**9)
-        path = folder / "new" / f"{seconds}.M{nanoseconds // 1000}P1.test"
+        # As a Maildir is delivered to: Dovecot takes a file out of `new` as soon as it sees it there.
+        path = folder / "tmp" / f"{seconds}.M{nanoseconds // 1000}P1.test"
         path.write_bytes(message)
         os.chown(path, self.user.pw_uid, self.user.pw_gid)
+        path.rename(folder / "new" / path.name)
 
     def messages(self, user: str) -> list[bytes]:
         """Return all messages in the inbox, read or unread, in the order of arrival."""
