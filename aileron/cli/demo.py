@@ -159,7 +159,7 @@ class _Demo:
     def _main_job(self, caldav: CalDav) -> None:
         self._show.chapter("The main job: an action reads the calendar")
         before = caldav.accepted_logins()
-        said = self._aileron("run", "list-upcoming-events", f"days={_REACH_DAYS}", "--json")
+        said = self._aileron("run", "caldav-list-events", f"days={_REACH_DAYS}", "--json")
         titles = [event.get("title") for event in _items(said)]
         self._show.table(_items(said))
         self._claim(
@@ -232,7 +232,7 @@ class _Demo:
     def _run(self, event: _Event) -> CommandResult:
         words = [f"title={event.title}", f"start_time={event.at(0)}", f"end_time={event.at(1)}"]
         return self._aileron(
-            "run", "create-calendar-event", *words, "--idempotency-key", event.title.split()[0].lower(), "--json"
+            "run", "caldav-create-event", *words, "--idempotency-key", event.title.split()[0].lower(), "--json"
         )
 
     def _approve(self, approval: str) -> int:
@@ -252,7 +252,7 @@ class _Demo:
         return done.returncode
 
     def _listed(self) -> list[str]:
-        said = self._aileron("run", "list-upcoming-events", f"days={_REACH_DAYS}", "--json")
+        said = self._aileron("run", "caldav-list-events", f"days={_REACH_DAYS}", "--json")
         self._show.table(_items(said))
         return [str(event.get("title")) for event in _items(said)]
 
@@ -379,7 +379,7 @@ class _Demo:
 
     def _contradicted(self, caldav: CalDav) -> None:
         self._show.note("it asks to delete one event, but names another")
-        said = self._aileron(*("run", "delete-calendar-event", "uid=dentist@demo", f"title={_SAILING.title}", "--json"))
+        said = self._aileron(*("run", "caldav-delete-event", "uid=dentist@demo", f"title={_SAILING.title}", "--json"))
         approval = str((said.json or {}).get("approval_id"))
         shown = self._typed(
             ("approve", approval), ("Approver passphrase", self._approver), ("Type delete to approve", "n")
@@ -395,7 +395,7 @@ class _Demo:
         )
 
     def _gate_taken_away(self, caldav: CalDav) -> None:
-        file = self._home / "actions" / "create-calendar-event.md"
+        file = self._home / "actions" / "caldav-create-event.md"
         agreed = file.read_text(encoding="utf-8")
         before, _, gate = agreed.partition("[approval]")
         file.write_text(f"{before}+++\n{gate.partition('+++')[2]}", encoding="utf-8")

@@ -205,12 +205,12 @@ def test_the_tabs_title_counts_waiting_requests(chromium: Browser) -> None:
         page.change(lambda desk: desk.ask(page_question(second)))
         title(chromium, "(2) Aileron")
         chromium.open(page.url(page_id(first)))
-        title(chromium, "(2) create-calendar-event · Aileron")
+        title(chromium, "(2) caldav-create-event · Aileron")
         page.change(lambda desk: desk.ask(page_question(third)))
-        title(chromium, "(3) create-calendar-event · Aileron")
+        title(chromium, "(3) caldav-create-event · Aileron")
         for request in (first, second, third):
             page.change(lambda desk, request=request: desk.settle(page_id(request), "denied"))  # type: ignore[misc]
-        title(chromium, "denied: create-calendar-event · Aileron")
+        title(chromium, "denied: caldav-create-event · Aileron")
 
 
 _HURRIES: Final = """

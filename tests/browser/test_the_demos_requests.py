@@ -40,33 +40,33 @@ class Request:
 REQUESTS: Final = (
     Request(
         "lunch",
-        lambda demo: demo.asks("create-calendar-event", LUNCH),
+        lambda demo: demo.asks("caldav-create-event", LUNCH),
         "Add “Lunch with Mira”",
-        ("+ creates", *_RUN, _FIRST, "action create-calendar-event", "CURRENT STATE, LOADED"),
+        ("+ creates", *_RUN, _FIRST, "action caldav-create-event", "CURRENT STATE, LOADED"),
     ),
     Request(
         "sailing",
-        lambda demo: demo.asks("create-calendar-event", SAILING),
+        lambda demo: demo.asks("caldav-create-event", SAILING),
         "Add “Sailing with Mira”",
-        ("+ creates", *_RUN, "compared ≠ Title", "action create-calendar-event", "At that time Lunch with Mira"),
+        ("+ creates", *_RUN, "compared ≠ Title", "action caldav-create-event", "At that time Lunch with Mira"),
     ),
     Request(
         "another event than it says",
-        lambda demo: demo.asks("delete-calendar-event", WRONG),
+        lambda demo: demo.asks("caldav-delete-event", WRONG),
         f"Delete “{DENTIST}”",
         (
             "! DELETES · cannot be undone",
             f"! Title: the agent said “{SAILING['title']}”, the service has “{DENTIST}”",
             *_RUN,
             _FIRST,
-            "action delete-calendar-event",
+            "action caldav-delete-event",
             f"Title {DENTIST}",
         ),
     ),
     Request(
         "the gate taken away",
         lambda demo: demo.takes_the_gate_away(),
-        "Change the action “create-calendar-event”",
+        "Change the action “caldav-create-event”",
         (
             "! LASTING PERMISSION",
             "! RUNS WITHOUT APPROVAL",

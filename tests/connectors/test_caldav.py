@@ -109,9 +109,9 @@ def test_the_manifest_and_the_actions_are_valid() -> None:
     )
     gated = {name: (action.approval.required, action.steps[0].idempotent) for name, action in actions.items()}
     assert gated == {
-        "list-upcoming-events": (False, True),
-        "create-calendar-event": (True, False),
-        "delete-calendar-event": (True, False),
+        "caldav-list-events": (False, True),
+        "caldav-create-event": (True, False),
+        "caldav-delete-event": (True, False),
     }
     for name, action in actions.items():
         assert action.name == name

@@ -16,8 +16,8 @@ from tests.support.upstream import Authority
 pytestmark = pytest.mark.jail
 CONNECTOR = "github://aileron/connector-caldav"
 SOURCE = Path(__file__).resolve().parents[2] / "connectors" / "caldav"
-LIST = SOURCE / "actions" / "list-upcoming-events" / "action.md"
-CREATE = SOURCE / "actions" / "create-calendar-event" / "action.md"
+LIST = SOURCE / "actions" / "caldav-list-events" / "action.md"
+CREATE = SOURCE / "actions" / "caldav-create-event" / "action.md"
 
 
 @pytest.fixture(params=["plain", "tls"])
@@ -59,10 +59,10 @@ def _event(title: str) -> str:
 
 def test_events_are_listed_and_creating_one_waits_for_approval(home: DaemonHome, server: RadicaleServer) -> None:
     """Events are listed with their titles; the gated action is recorded and writes nothing; no response has the password."""
-    listed = home.run("list-upcoming-events", {"days": 1})
+    listed = home.run("caldav-list-events", {"days": 1})
     before = server.requests()
     gated = home.run(
-        "create-calendar-event",
+        "caldav-create-event",
         {"title": "No", "start_time": "2030-01-01T10:00:00Z", "end_time": "2030-01-01T11:00:00Z"},
     )
 
@@ -86,7 +86,7 @@ def test_the_preview_shows_the_events_at_the_time_of_the_new_event(home: DaemonH
             "start_time": f"{start:%Y-%m-%dT%H:%M:%SZ}",
             "end_time": f"{start + datetime.timedelta(hours=1):%Y-%m-%dT%H:%M:%SZ}",
         }
-        question = home.run("create-calendar-event", {"title": "Lunch", **times})
+        question = home.run("caldav-create-event", {"title": "Lunch", **times})
         preview = approver.preview(home, question.body["approval_id"])
         assert preview["fields"] is not None, preview
         return {line["label"]: line["value"] for line in preview["fields"]}
@@ -95,7 +95,7 @@ def test_the_preview_shows_the_events_at_the_time_of_the_new_event(home: DaemonH
 
     assert (taken["At that time"], taken["And"], taken["More of them"]) == ("Grüße an Mira", None, "0")
     assert set(free.values()) == {None, "0"}
-    assert "Lunch" not in str(home.run("list-upcoming-events", {"days": 2}).body)
+    assert "Lunch" not in str(home.run("caldav-list-events", {"days": 2}).body)
 
 
 def test_a_wrong_password_is_reported_as_a_failure_of_the_service(home: DaemonHome, server: RadicaleServer) -> None:
@@ -103,7 +103,7 @@ def test_a_wrong_password_is_reported_as_a_failure_of_the_service(home: DaemonHo
     home.unlock()
     home.store("pw", b"wrong-wrong")
 
-    answer = home.run("list-upcoming-events", {"days": 1})
+    answer = home.run("caldav-list-events", {"days": 1})
 
     assert (answer.status, answer.body["error"]["class"]) == (502, "external_api_error")
     assert answer.body["error"]["details"]["status"] == 401

@@ -1,7 +1,7 @@
 """The home of `aileron demo`: a calendar on a real CalDAV server, its connector bound, its actions, an approver, and an agent.
 
     with demo_home(folder) as demo:
-        asked = demo.asks("create-calendar-event", LUNCH)
+        asked = demo.asks("caldav-create-event", LUNCH)
         demo.takes_the_gate_away()
 
 Not here: the demo itself (tests/e2e/test_demo_from_the_wheel.py).
@@ -58,10 +58,10 @@ class DemoHome:
 
     def takes_the_gate_away(self) -> str:
         """Remove an action's gate as the agent, and run the action. Return the id of the approval that this asks for."""
-        file = self.home.path / "actions" / "create-calendar-event.md"
+        file = self.home.path / "actions" / "caldav-create-event.md"
         before, _, gate = file.read_text(encoding="utf-8").partition("[approval]")
         file.write_text(f"{before}+++\n{gate.partition('+++')[2]}", encoding="utf-8")
-        answer = self._answer("create-calendar-event", SAILING)
+        answer = self._answer("caldav-create-event", SAILING)
         assert answer["error"]["class"] == "consent_required", answer
         waits = self.home.must("GET", "/v1/action-approvals")["approvals"]
         (approval,) = [entry["approval_id"] for entry in waits if entry["kind"] == "action_file"]
@@ -106,8 +106,6 @@ def demo_home(folder: Path) -> Iterator[DemoHome]:
         made.unlock()
         made.store("caldav", server.password.encode())
         made.bind(_CONNECTOR, "basic/calendar/ada", "caldav", username=server.user)
-        made.add_actions(
-            *(_CALDAV / "actions" / f"{verb}-calendar-event" / "action.md" for verb in ("create", "delete"))
-        )
+        made.add_actions(*(_CALDAV / "actions" / f"caldav-{verb}-event" / "action.md" for verb in ("create", "delete")))
         KeptApprover(made).appoint(made)
         yield DemoHome(made)

@@ -212,7 +212,7 @@ def calendar(title: str, day: int) -> Plan:
     """Return a plan for an event of an hour in December."""
     when = f"2026-12-{day:02}T"
     return _calendar(
-        "create-calendar-event", {"title": title, "start_time": f"{when}12:00:00Z", "end_time": f"{when}13:00:00Z"}
+        "caldav-create-event", {"title": title, "start_time": f"{when}12:00:00Z", "end_time": f"{when}13:00:00Z"}
     )
 
 
@@ -248,8 +248,8 @@ def _without_gate(text: str) -> str:
 
 
 _UNGATED: Final = ActionFileConsent(
-    name="create-calendar-event",
-    text=_without_gate(_file("caldav/actions/create-calendar-event")),
+    name="caldav-create-event",
+    text=_without_gate(_file("caldav/actions/caldav-create-event")),
     before=_HASH,
     changes=(
         Change(where="approval.required", before="true", after="false"),
@@ -285,8 +285,8 @@ _UPDATE: Final = ConnectorUpdateConsent(
     before="1.4.0",
     changes=(Change(where="reaches", before=None, after="api.acme.example.evil.example:443"),),
 )
-_SAILED: Final = _calendar("create-calendar-event", _SAILING)
-_LUNCHED: Final = _calendar("create-calendar-event", _LUNCH)
+_SAILED: Final = _calendar("caldav-create-event", _SAILING)
+_LUNCHED: Final = _calendar("caldav-create-event", _LUNCH)
 _POSTED: Final = _ship(_NOTE)
 _CHANGED: Final = _ship(_EDITED)
 _CHANNEL: Final = (("Channel", "#releases"), ("Members", "412"), ("Seen by", "everybody in the workspace"))
@@ -311,7 +311,7 @@ TEN: Final = (
     ),
     Request(
         "another event",
-        _by_claude(_calendar("delete-calendar-event", _WRONG)),
+        _by_claude(_calendar("caldav-delete-event", _WRONG)),
         (
             ("Title", "Dentist"),
             ("Starts", "2026-12-08T09:00:00Z"),

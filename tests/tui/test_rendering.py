@@ -160,12 +160,12 @@ def test_a_questions_title_in_the_list_has_at_most_two_lines(text: str, width: i
 
 def test_a_title_is_wrapped_between_words_if_it_fits() -> None:
     """A name at the end of a line is not split."""
-    listed = Row("act-1", "Change the action “create-calendar-event”", "! LASTING", "heavy", "", "", "", "", ())
+    listed = Row("act-1", "Change the action “caldav-create-event”", "! LASTING", "heavy", "", "", "", "", ())
     entry = PendingEntry("act-1", "", "", "", "", "pending_approval", "", listed)
 
     assert rendering.entry_row(entry, 58, has_asker=False).plain.split("\n") == [
         f"  ! LASTING Change the action{' ' * 29}",
-        "          ↳ “create-calendar-event”",
+        "          ↳ “caldav-create-event”",
     ]
 
 
