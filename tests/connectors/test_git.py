@@ -525,18 +525,18 @@ def test_only_reads_run_without_approval() -> None:
     forced = {name for name, action in actions.items() if "force" in action.steps[0].inputs}
 
     assert gated == {
-        "push-commit",
-        "push-bundle",
-        "force-push-branch",
-        "create-git-branch",
-        "create-git-tag",
-        "delete-git-branch",
+        "git-push-commit",
+        "git-push-bundle",
+        "git-force-push",
+        "git-create-branch",
+        "git-create-tag",
+        "git-delete-branch",
     }
-    assert forced == {"force-push-branch"}
+    assert forced == {"git-force-push"}
     assert not any(spec.name == "force" for action in actions.values() for spec in action.inputs)
-    assert actions["force-push-branch"].steps[0].effect is Effect.DELETE
+    assert actions["git-force-push"].steps[0].effect is Effect.DELETE
     assert all(action.steps[0].idempotent is (name not in gated) for name, action in actions.items())
-    for name in ("push-commit", "push-bundle", "force-push-branch", "delete-git-branch"):
+    for name in ("git-push-commit", "git-push-bundle", "git-force-push", "git-delete-branch"):
         preview = actions[name].preview
         assert preview is not None
         assert preview.op.startswith("preview_")

@@ -102,13 +102,13 @@ def test_a_repository_is_read_without_approval(office: Repositories) -> None:
     binding.
     """
     repository = {"repository": office.path()}
-    refs = office.home.done("list-git-refs", **repository)
-    files = office.home.done("list-repository-files", **repository, recursive=True)
-    file = office.home.done("read-repository-file", **repository, path="readme.txt")
+    refs = office.home.done("git-list-refs", **repository)
+    files = office.home.done("git-list-files", **repository, recursive=True)
+    file = office.home.done("git-read-file", **repository, path="readme.txt")
     log = office.home.done("git-log", **repository, limit=2)
-    shown = office.home.done("show-commit", **repository)
-    fetched = office.home.done("fetch-git-bundle", **repository)
-    answer = office.home.run("list-git-refs", repository)
+    shown = office.home.done("git-show-commit", **repository)
+    fetched = office.home.done("git-fetch-bundle", **repository)
+    answer = office.home.run("git-list-refs", repository)
     events = office.home.events(answer.body["audit_id"])
     sending = next(event for event in events if event["type"] == "egress.sending")
 
@@ -127,7 +127,7 @@ def test_an_approved_push_creates_the_commit_that_was_shown(office: Repositories
     """A question pushes nothing, and a preview executes nothing that writes."""
     repositories = office.repositories
     before = tip(repositories)
-    question = office.ask("push-commit", **change(repositories, repository=office.path()))
+    question = office.ask("git-push-commit", **change(repositories, repository=office.path()))
     shown = office.preview(question)
     untouched = tip(repositories)
     done = office.decide(question)
@@ -144,7 +144,7 @@ def test_an_approved_push_creates_the_commit_that_was_shown(office: Repositories
 def test_a_denied_push_leaves_the_branch_unchanged(office: Repositories) -> None:
     """The server's log shows no command that could write."""
     before, sessions = tip(office.repositories), office.sshd.log.count("git-receive-pack")
-    question = office.ask("push-commit", **change(office.repositories, repository=office.path()))
+    question = office.ask("git-push-commit", **change(office.repositories, repository=office.path()))
     office.preview(question)
     done = office.decide(question, "deny")
 
@@ -156,7 +156,7 @@ def test_a_denied_push_leaves_the_branch_unchanged(office: Repositories) -> None
 @pytest.mark.abuse_case("LG2")
 def test_a_branch_that_moved_before_the_decision_is_not_changed(office: Repositories, tmp_path: Path) -> None:
     """The push fails and says which commit the branch has now; the other person's push stays."""
-    question = office.ask("push-commit", **change(office.repositories, repository=office.path()))
+    question = office.ask("git-push-commit", **change(office.repositories, repository=office.path()))
     office.preview(question)
     work = clone(office.repositories / "site.git", tmp_path)
     (work / "theirs").write_text("theirs")
@@ -170,18 +170,18 @@ def test_a_branch_that_moved_before_the_decision_is_not_changed(office: Reposito
 
 
 @pytest.mark.abuse_case("LG2")
-def test_only_the_action_force_push_branch_replaces_commits(office: Repositories, tmp_path: Path) -> None:
-    """push-bundle refuses and has no such argument; force-push-branch shows what is lost, and replaces it."""
+def test_only_the_action_git_force_push_replaces_commits(office: Repositories, tmp_path: Path) -> None:
+    """git-push-bundle refuses and has no such argument; git-force-push shows what is lost, and replaces it."""
     before = tip(office.repositories)
     work = clone(office.repositories / "site.git", tmp_path)
     git("reset", "-q", "--hard", "HEAD~1", at=work)
     (work / "readme.txt").write_text("rewritten\n")
     rewritten = commit(work, "rewritten")
     args = {"repository": office.path(), "branch": "main", "expected": before, "bundle": bundle(work, "main~1..main")}
-    unknown = office.home.run("push-bundle", {**args, "force": True})
-    refused = office.decide(office.ask("push-bundle", **args))
+    unknown = office.home.run("git-push-bundle", {**args, "force": True})
+    refused = office.decide(office.ask("git-push-bundle", **args))
     kept = tip(office.repositories)
-    question = office.ask("force-push-branch", **args)
+    question = office.ask("git-force-push", **args)
     shown = office.preview(question)
     done = office.decide(question)
 
@@ -194,7 +194,7 @@ def test_only_the_action_force_push_branch_replaces_commits(office: Repositories
 
 def test_a_missing_git_repository_is_reported_with_the_servers_message(office: Repositories) -> None:
     """The error has the server's words, which git prints on standard error."""
-    error = office.home.failed("list-git-refs", repository=office.path("nothing.git"))
+    error = office.home.failed("git-list-refs", repository=office.path("nothing.git"))
 
     assert "not appear to be a git repository" in error["message"], error
 
@@ -209,7 +209,7 @@ def test_the_private_key_is_not_in_the_jails_memory(office: Repositories) -> Non
     hook.write_text(HOOK.format(seen=seen))
     hook.chmod(0o755)
     asked = change(office.repositories, repository=office.path(), message=MARKER)
-    question = office.ask("push-commit", **asked)
+    question = office.ask("git-push-commit", **asked)
     done: list[dict[str, Any]] = []
     running = threading.Thread(target=lambda: done.append(office.decide(question)))
     running.start()
