@@ -123,7 +123,7 @@ def _failure(error: DatabaseError) -> ConnectorError:
         case "22" | "23" | "42":  # data, a constraint, syntax or a name
             return BadInput(f"PostgreSQL: {words}", argument="sql")
         case "0A" | "25":  # not in a transaction that only reads
-            return BadInput(f"PostgreSQL: {words}; to change rows use execute-sql", argument="sql")
+            return BadInput(f"PostgreSQL: {words}; to change rows use postgres-execute", argument="sql")
         case "57":
             return ExternalApiError(f"PostgreSQL: {words}; a statement has {TIMEOUT_S} s", status=504)
         case _:

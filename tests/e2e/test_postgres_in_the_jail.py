@@ -255,7 +255,7 @@ def cities(shop: Shop) -> list[list[Any]]:
 def test_a_database_is_read_without_approval(shop: Shop) -> None:
     """The role that only reads gets rows with their types, tables and columns."""
     answer = shop.home.run(
-        "query-database", {"sql": "SELECT * FROM customers WHERE id <= $1 ORDER BY id", "values": [1]}
+        "postgres-query", {"sql": "SELECT * FROM customers WHERE id <= $1 ORDER BY id", "values": [1]}
     )
     assert answer.status == 200, answer.body
     assert answer.body["result"] == {
@@ -265,11 +265,11 @@ def test_a_database_is_read_without_approval(shop: Shop) -> None:
     }
     sent = [event for event in shop.home.events(answer.body["audit_id"]) if event["type"] == "egress.sending"]
     assert [(event["method"], event["credential"]) for event in sent] == [("POSTGRES", "login/shop/reader")]
-    limited = shop.home.run("query-database", {"sql": "SELECT id FROM customers ORDER BY id", "limit": 2})
+    limited = shop.home.run("postgres-query", {"sql": "SELECT id FROM customers ORDER BY id", "limit": 2})
     assert (limited.body["result"]["row_count"], limited.body["result"]["more"]) == (2, True)
-    listed = shop.home.run("list-database-tables", {}).body["result"]["tables"]
+    listed = shop.home.run("postgres-list-tables", {}).body["result"]["tables"]
     assert [(table["table"], table["comment"]) for table in listed] == [("customers", "who buys"), ("orders", None)]
-    told = shop.home.run("describe-database-table", {"table": "orders"}).body["result"]
+    told = shop.home.run("postgres-describe-table", {"table": "orders"}).body["result"]
     assert [column["name"] for column in told["columns"]] == ["id", "customer"]
     assert any("ON DELETE CASCADE" in constraint["definition"] for constraint in told["constraints"])
 
@@ -278,27 +278,27 @@ def test_a_value_that_no_frame_can_carry_is_replaced(shop: Shop) -> None:
     """Numbers out of range become text, and a lone surrogate becomes U+FFFD."""
     sql = r"""SELECT '{"units": 100000000000000000000}'::jsonb AS a, '{"x": 1e400}'::json AS b, 7 AS d,
         '{"x": "\ud83d"}'::json AS c"""
-    [row] = shop.home.run("query-database", {"sql": sql}).body["result"]["rows"]
+    [row] = shop.home.run("postgres-query", {"sql": sql}).body["result"]["rows"]
     assert row == {"a": {"units": "100000000000000000000"}, "b": {"x": "1e400"}, "c": {"x": "\ufffd"}, "d": 7}
 
 
 def test_a_query_cannot_write(shop: Shop) -> None:
     """The database refuses it; the same statement runs after a person has seen it."""
     sql = "UPDATE customers SET city = 'Oslo' WHERE id = 1 RETURNING *"
-    refused = shop.home.run("query-database", {"sql": sql})
+    refused = shop.home.run("postgres-query", {"sql": sql})
     assert refused.body["error"]["class"] == "bad_input", refused.body
-    inside = shop.home.run("query-database", {"sql": f"WITH gone AS ({sql}) SELECT * FROM gone"})
+    inside = shop.home.run("postgres-query", {"sql": f"WITH gone AS ({sql}) SELECT * FROM gone"})
     assert inside.body["error"]["class"] == "bad_input", inside.body
     assert cities(shop)[0] == [1, "Bergen"]
 
-    question = shop.ask("execute-sql", sql=sql)
+    question = shop.ask("postgres-execute", sql=sql)
     assert shop.decide(question, digest=shop.see(question).digest)["status"] == "completed"
     assert cities(shop)[0] == [1, "Oslo"]
 
 
 def test_a_change_is_previewed_and_then_made(shop: Shop) -> None:
     """The rows change only after approval; the preview has the database's own words."""
-    question = shop.ask("execute-sql", sql=UPDATE, values=["Oslo", "Bergen"])
+    question = shop.ask("postgres-execute", sql=UPDATE, values=["Oslo", "Bergen"])
     seen = shop.see(question)
     assert seen.lines["Changes"].splitlines() == [
         "2 rows of public.customers updated:",
@@ -318,7 +318,7 @@ def test_a_change_is_previewed_and_then_made(shop: Shop) -> None:
 @pytest.mark.abuse_case("LC1")
 def test_rows_that_changed_since_the_preview_stop_the_change(shop: Shop) -> None:
     """The change is not committed, and the second question shows the new rows."""
-    question = shop.ask("execute-sql", sql=UPDATE, values=["Oslo", "Bergen"])
+    question = shop.ask("postgres-execute", sql=UPDATE, values=["Oslo", "Bergen"])
     seen = shop.see(question)
     shop.sql("UPDATE customers SET city = 'Bergen' WHERE id = 3")
     failed = shop.decide(question, digest=seen.digest)
@@ -327,7 +327,7 @@ def test_rows_that_changed_since_the_preview_stop_the_change(shop: Shop) -> None
     assert "nothing was changed" in failed["error"]["message"]
     assert [city for _, city in cities(shop)] == ["Bergen"] * 3
 
-    again = shop.ask("execute-sql", sql=UPDATE, values=["Oslo", "Bergen"])
+    again = shop.ask("postgres-execute", sql=UPDATE, values=["Oslo", "Bergen"])
     seen = shop.see(again)
     assert seen.lines["Changes"].startswith("3 rows of public.customers")
     assert shop.decide(again, digest=seen.digest)["status"] == "completed"
@@ -358,7 +358,7 @@ def test_a_preview_shows_effects_that_the_sql_statement_does_not_mention(
     shop: Shop, sql: str, value: str, shown: str, query: str, rows: list[list[Any]]
 ) -> None:
     """A delete's preview has each table with its number of rows; an insert's has used a number up, so the run gets another."""
-    question = shop.ask("execute-sql", sql=sql, values=[value])
+    question = shop.ask("postgres-execute", sql=sql, values=[value])
     seen = shop.see(question)
     assert shown in seen.lines["Changes"]
     assert shop.decide(question, digest=seen.digest)["status"] == "completed"
@@ -368,7 +368,7 @@ def test_a_preview_shows_effects_that_the_sql_statement_does_not_mention(
 @pytest.mark.abuse_case("LC5")
 def test_an_approval_before_the_required_preview_is_loaded_is_refused(shop: Shop) -> None:
     """The error says what to do, and the question stays pending: with the preview the approval is accepted."""
-    question = shop.ask("execute-sql", sql=UPDATE, values=["Oslo", "Bergen"])
+    question = shop.ask("postgres-execute", sql=UPDATE, values=["Oslo", "Bergen"])
     refused = shop.person.decide(shop.home, question)
     assert (refused.status, refused.body["error"]["class"]) == (400, "invalid_request"), refused.body
     assert "none was loaded: load it first" in refused.body["error"]["message"]
@@ -382,7 +382,7 @@ def test_an_approval_before_the_required_preview_is_loaded_is_refused(shop: Shop
 @pytest.mark.abuse_case("LC5")
 def test_a_question_whose_preview_failed_can_only_be_denied(shop: Shop) -> None:
     """The agent gets the person's reason."""
-    question = shop.ask("execute-sql", sql="DELETE FROM nothing RETURNING *")
+    question = shop.ask("postgres-execute", sql="DELETE FROM nothing RETURNING *")
     assert "does not exist" in shop.see(question).problem
     refused = shop.person.decide(shop.home, question)
     assert refused.status == 400, refused.body
@@ -398,7 +398,7 @@ def test_no_standing_grant_is_possible_for_an_action_that_requires_a_preview(sho
     """An action that commits only what was previewed needs an approval each time. A grant for an ungated action is
     refused too.
     """
-    for action, why in (("lie", "each run is approved with its preview"), ("query-database", "asks nobody")):
+    for action, why in (("lie", "each run is approved with its preview"), ("postgres-query", "asks nobody")):
         answer = shop.home.ask("POST", "/v1/grants", {"action": action, "constraints": [], "uses": 2, "for_s": 600})
         assert answer.body["error"]["class"] == "invalid_request", answer.body
         assert why in answer.body["error"]["message"]
@@ -412,16 +412,16 @@ def test_no_standing_grant_is_possible_for_an_action_that_requires_a_preview(sho
 def test_a_statement_that_cannot_be_previewed_is_refused_at_once(shop: Shop, sql: str) -> None:
     """The error says what to write instead, and no question is made. A statement that can be previewed waits."""
     before = shop.home.must("GET", "/v1/action-approvals")
-    refused = shop.home.run("execute-sql", {"sql": sql})
+    refused = shop.home.run("postgres-execute", {"sql": sql})
     assert refused.body["error"]["class"] == "bad_input", refused.body
     assert "ends with RETURNING *" in refused.body["error"]["message"]
     assert shop.home.must("GET", "/v1/action-approvals") == before
-    shop.ask("execute-sql", sql=f"{sql.partition(';')[0].replace('DROP TABLE', 'DELETE FROM')} RETURNING *")
+    shop.ask("postgres-execute", sql=f"{sql.partition(';')[0].replace('DROP TABLE', 'DELETE FROM')} RETURNING *")
 
 
 def test_a_statement_that_the_database_refuses_has_no_preview(shop: Shop) -> None:
     """The preview has the database's reason, and nothing is changed."""
-    assert "does not exist" in shop.see(shop.ask("execute-sql", sql="DELETE FROM nothing RETURNING *")).problem
+    assert "does not exist" in shop.see(shop.ask("postgres-execute", sql="DELETE FROM nothing RETURNING *")).problem
     assert len(shop.sql("SELECT id FROM orders")) == 3
 
 
@@ -429,14 +429,14 @@ def test_a_statement_that_changes_output_formats_cannot_be_approved(shop: Shop) 
     """Two amounts could look the same and have one digest, so the preview shows this reason instead."""
     chosen = "UPDATE customers SET city = 'x' WHERE id = 1{} RETURNING *"
     rounding = " AND set_config('extra_float_digits', '-15', true)||set_config('datestyle', 'SQL, DMY', true) <> ''"
-    question = shop.ask("execute-sql", sql=chosen.format(rounding))
+    question = shop.ask("postgres-execute", sql=chosen.format(rounding))
     seen = shop.see(question)
     assert "was changed in SQL" in seen.problem
     assert "Changes" not in seen.lines
     decided = shop.person.decide(shop.home, question, "approve", digest=seen.digest)
     assert decided.status != 200, decided.body
     assert cities(shop)[0] == [1, "Bergen"]
-    plain = shop.ask("execute-sql", sql=chosen.format(""))
+    plain = shop.ask("postgres-execute", sql=chosen.format(""))
     assert shop.decide(plain, digest=shop.see(plain).digest)["status"] == "completed"
 
 

@@ -856,7 +856,7 @@ def ready(server: PostgreSQL, *, preview: bool = False, seen: str | None = None)
         yield login, library
 
 
-ACTION: Final = Path(__file__).resolve().parents[2] / "connectors/postgres/actions/execute-sql/action.md"
+ACTION: Final = Path(__file__).resolve().parents[2] / "connectors/postgres/actions/postgres-execute/action.md"
 SQL_INPUT: Final = parse_action(ACTION.read_text(encoding="utf-8"), file=str(ACTION), allow_placeholder=True).inputs[0]
 SHOWN: Final = {
     "update": UPDATE,
@@ -936,7 +936,7 @@ def test_the_action_refuses_a_statement_that_cannot_be_previewed(opens: Opens, s
 @pytest.mark.parametrize("sql", READS.values(), ids=READS)
 def test_a_select_statement_is_not_accepted_as_a_change(opens: Opens, sql: str) -> None:
     """A person would be asked to approve no effect, so the agent is sent to the reading action."""
-    assert "query-database" in (argument_problem(SQL_INPUT, sql) or "")
+    assert "postgres-query" in (argument_problem(SQL_INPUT, sql) or "")
     assert effects(opens, sql).text == "No row is changed."
 
 

@@ -10,7 +10,7 @@ Rules
   words would have to end after them. Only after a dot can `returning` be the name of a table (`FROM a.returning *`);
   such a write returns no rows, which its tag shows.
 - The rules of `check_statement` for a write's text can also be stated as a regular expression, with which an action refuses
-  the same text when an agent requests it (connectors/postgres/actions/execute-sql).
+  the same text when an agent requests it (connectors/postgres/actions/postgres-execute).
 - The digest is SHA-256 over a line with the version of the digest format, and over parts that are each preceded by their
   length.
 - A column that an INSERT does not name, and that has a default or an identity, is in the text and not in the digest.
