@@ -88,11 +88,11 @@ def test_the_manifest_and_the_actions_are_valid() -> None:
     assert all(action.approval.required != action.steps[0].idempotent for action in actions.values())
     gated = {name: (action.approval.required, action.steps[0].effect) for name, action in actions.items()}
     assert gated == {
-        "list-s3-objects": (False, None),
-        "read-s3-object": (False, None),
-        "describe-s3-object": (False, None),
-        "store-s3-object": (True, "change"),
-        "delete-s3-object": (True, "delete"),
+        "s3-list-objects": (False, None),
+        "s3-read-object": (False, None),
+        "s3-describe-object": (False, None),
+        "s3-store-object": (True, "change"),
+        "s3-delete-object": (True, "delete"),
     }
     for name, action in actions.items():
         check_action(action, lambda _pin: manifest, file=name)

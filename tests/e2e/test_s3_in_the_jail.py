@@ -193,9 +193,9 @@ def bucket(office: Account) -> str:
 def test_objects_are_listed_and_read_with_signatures_by_the_real_key(office: Account, bucket: str) -> None:
     """The server moto recomputes each signature; no response or record has the secret."""
     office.moto.put(bucket, "a b/ü+1.txt", b"hello")
-    listed = office.home.run("list-s3-objects", {"bucket": bucket, "prefix": "a b/"})
-    read = office.home.done("read-s3-object", bucket=bucket, key="a b/ü+1.txt")
-    about = office.home.done("describe-s3-object", bucket=bucket, key="a b/ü+1.txt")
+    listed = office.home.run("s3-list-objects", {"bucket": bucket, "prefix": "a b/"})
+    read = office.home.done("s3-read-object", bucket=bucket, key="a b/ü+1.txt")
+    about = office.home.done("s3-describe-object", bucket=bucket, key="a b/ü+1.txt")
 
     assert [entry["key"] for entry in listed.body["result"]["objects"]] == ["a b/ü+1.txt"]
     assert (read["content"], about["object"]["size"]) == ("hello", 5)
@@ -211,7 +211,7 @@ def test_objects_are_listed_and_read_with_signatures_by_the_real_key(office: Acc
 def test_a_compressed_object_is_read_decompressed(office: Account, bucket: str) -> None:
     """The supervisor decompresses it to search it for secrets. The stored size would be misleading, so it is null."""
     office.moto.put(bucket, "a", gzip.compress(b"hello " * 1000), ContentEncoding="gzip")
-    read = office.home.done("read-s3-object", bucket=bucket, key="a", max_bytes=100)
+    read = office.home.done("s3-read-object", bucket=bucket, key="a", max_bytes=100)
 
     assert (read["content"], read["next_offset"], read["object"]["size"]) == (("hello " * 17)[:100], 100, None)
 
@@ -219,8 +219,8 @@ def test_a_compressed_object_is_read_decompressed(office: Account, bucket: str) 
 def test_an_object_is_stored_once_after_approval(office: Account, bucket: str) -> None:
     """The preview only reads; a denied question changes nothing."""
     office.moto.put(bucket, "a", b"before", ContentType="text/csv")
-    question = office.ask("store-s3-object", bucket=bucket, key="a", content="after")
-    refused = office.ask("store-s3-object", bucket=bucket, key="b", content="never")
+    question = office.ask("s3-store-object", bucket=bucket, key="a", content="after")
+    refused = office.ask("s3-store-object", bucket=bucket, key="b", content="never")
     shown = office.preview(question)
     assert office.moto.get(bucket, "a") == b"before"
     settled = office.decide(question)
@@ -236,10 +236,10 @@ def test_too_large_content_is_refused_before_a_person_is_asked(office: Account, 
     """Content of exactly the size that the connector's page allows leads to a question."""
     largest = (("x" * (45 << 10), "text"), (base64.b64encode(bytes(35 << 10)).decode(), "base64"))
     for content, encoding in largest:
-        question = office.ask("store-s3-object", bucket=bucket, key="a", content=content, encoding=encoding)
+        question = office.ask("s3-store-object", bucket=bucket, key="a", content=content, encoding=encoding)
         assert office.person.decide(office.home, question, "deny").status == 200
         more = {"bucket": bucket, "key": "a", "content": content + "xxxx" * 1024, "encoding": encoding}
-        error = office.home.run("store-s3-object", more).body["error"]
+        error = office.home.run("s3-store-object", more).body["error"]
         assert (error["class"], "at most 49152" in str(error)) == ("bad_input", True), error
 
 
@@ -247,7 +247,7 @@ def test_an_object_is_deleted_after_approval(office: Account, bucket: str) -> No
     """Another object is not deleted."""
     office.moto.put(bucket, "a", b"1")
     office.moto.put(bucket, "ab", b"2")
-    settled = office.decide(office.ask("delete-s3-object", bucket=bucket, key="a"))
+    settled = office.decide(office.ask("s3-delete-object", bucket=bucket, key="a"))
 
     assert settled["status"] == "completed", settled
     assert (office.moto.get(bucket, "a"), office.moto.get(bucket, "ab")) == (None, b"2")
@@ -307,7 +307,7 @@ def test_a_wrong_secret_is_reported_with_its_fix(office: Account, bucket: str) -
     assert error["class"] == "binding_failed"
     assert "does not belong to the access key ID" in error["message"]
     assert "aileron secret set" in error["message"]
-    assert office.home.done("list-s3-objects", bucket=bucket)["objects"] == []
+    assert office.home.done("s3-list-objects", bucket=bucket)["objects"] == []
 
 
 def test_a_wrong_region_is_reported_with_its_fix(office: Account, bucket: str) -> None:
@@ -316,7 +316,7 @@ def test_a_wrong_region_is_reported_with_its_fix(office: Account, bucket: str) -
     head = f"HTTP/1.1 400 Bad Request\r\nContent-Type: application/xml\r\nContent-Length: {len(said)}\r\n\r\n"
     before = len(office.moto.asked)
     office.moto.says(head.encode() + said)
-    error = office.home.run("list-s3-objects", {"bucket": bucket}).body["error"]
+    error = office.home.run("s3-list-objects", {"bucket": bucket}).body["error"]
 
     assert error["class"] == "binding_failed"
     assert "eu-west-3" in error["message"]
@@ -327,21 +327,21 @@ def test_a_wrong_region_is_reported_with_its_fix(office: Account, bucket: str) -
 def test_a_bucket_name_cannot_lead_to_another_host(office: Account, bucket: str) -> None:
     """A bucket name that contains a host or a path is refused as bad_input; the granted host works."""
     for wrong in ("x.evil.example@localhost", "..", "a/b"):
-        error = office.home.run("list-s3-objects", {"bucket": wrong}).body["error"]
+        error = office.home.run("s3-list-objects", {"bucket": wrong}).body["error"]
         assert (error["class"], error["details"]["argument"]) == ("bad_input", "bucket")
-    assert office.home.done("list-s3-objects", bucket=bucket)["objects"] == []
+    assert office.home.done("s3-list-objects", bucket=bucket)["objects"] == []
 
 
 # Where the key is not
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="a jail's memory is root's to look into")
-@pytest.mark.parametrize("action", ["read-s3-object", "round-trip"])
+@pytest.mark.parametrize("action", ["s3-read-object", "round-trip"])
 def test_no_key_is_in_a_jail_during_a_signed_request(office: Account, bucket: str, action: str) -> None:
     """The search runs while the service has the signature, in all memory below the daemon; it looks for the key ID too."""
     needle = f"a-needle-{action}"
     office.moto.put(bucket, needle, b"hello")
-    args = {"bucket": bucket} | ({"key": needle} if action == "read-s3-object" else {"word": needle})
+    args = {"bucket": bucket} | ({"key": needle} if action == "s3-read-object" else {"word": needle})
     looked = look_while(office.home, office.moto.gate.held(), lambda: office.home.run(action, args, wait=60.0))
 
     assert looked.answer.status == 200, looked.answer.body
