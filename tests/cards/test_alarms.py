@@ -215,7 +215,9 @@ def test_a_channels_name_with_or_without_hash_sign_and_its_id_are_treated_as_the
 
 def test_the_shipped_slack_action_raises_an_alarm_only_for_a_different_channel() -> None:
     """The labels are the action's own: if its two sides had different ones, there would be no warning."""
-    text = (Path(__file__).parents[2] / "connectors/slack/actions/ship-update/action.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[2] / "connectors/slack/actions/slack-ship-update/action.md").read_text(
+        encoding="utf-8"
+    )
     action = parse_action(text, file="action.md", allow_placeholder=True)
     assert action.preview is not None
     labels = {path: label for label, path in action.preview.render.items()}

@@ -75,7 +75,11 @@ def test_the_manifest_and_the_actions_are_valid() -> None:
     assert wire == ("api_key", "Authorization", "Bearer {key}")
 
     gated = {name: (action.approval.required, action.steps[0].idempotent) for name, action in actions.items()}
-    assert gated == {"list-channels": (False, True), "search-messages": (False, True), "ship-update": (True, False)}
+    assert gated == {
+        "slack-list-channels": (False, True),
+        "slack-search-messages": (False, True),
+        "slack-ship-update": (True, False),
+    }
     for name, action in actions.items():
         previewed = [] if action.preview is None else [action.preview.op]
         assert (action.name, action.version) == (name, manifest.version)

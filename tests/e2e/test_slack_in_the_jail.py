@@ -39,9 +39,9 @@ class Workspace(Office):
     slack: SlackServer
 
     def ask_to_ship(self, **args: Any) -> str:
-        """Request a ship-update, check that nothing of it was done, and return its question's id."""
+        """Request a slack-ship-update, check that nothing of it was done, and return its question's id."""
         before = self.slack.called()
-        question = self.ask("ship-update", **args)
+        question = self.ask("slack-ship-update", **args)
         assert self.slack.called() == before
         return question
 
@@ -82,7 +82,7 @@ def workspace(office: Workspace) -> str:
 def test_channels_are_listed_and_the_token_is_not_revealed(office: Workspace) -> None:
     """The host is the one that the manifest names, and no response or record has the token."""
     office.slack.channel("random")
-    listed = office.home.run("list-channels", {"max_results": 5})
+    listed = office.home.run("slack-list-channels", {"max_results": 5})
 
     assert [channel["name"] for channel in listed.body["result"]["channels"]] == ["engineering", "random"]
     assert {asked.authorization for asked in office.slack.asked} == {digest_of(TOKEN)}
@@ -134,7 +134,8 @@ def test_a_search_finds_messages(office: Workspace) -> None:
     """Slack escapes `<` and `>` in stored texts; the result has them unescaped."""
     office.slack.message("engineering", "the migration is &lt;done&gt;")
 
-    assert office.home.done("search-messages", query="migration")["messages"][0]["text"] == "the migration is <done>"
+    found = office.home.done("slack-search-messages", query="migration")["messages"]
+    assert found[0]["text"] == "the migration is <done>"
 
 
 def test_a_hostile_channel_or_account_name_changes_only_its_own_line_of_the_preview(office: Workspace) -> None:
@@ -166,7 +167,7 @@ def test_a_hostile_channel_or_account_name_changes_only_its_own_line_of_the_prev
 def test_a_revoked_token_is_reported_with_its_fix(office: Workspace) -> None:
     """The error has its own status and the command that fixes it; Slack is asked once."""
     office.slack.revoke(TOKEN)
-    error = office.home.failed("list-channels")
+    error = office.home.failed("slack-list-channels")
 
     assert (error["class"], error["details"]["status"], error["retriable"]) == ("external_api_error", 401, False)
     assert error["details"]["reason"] == "token_revoked"
@@ -179,7 +180,7 @@ def test_only_a_read_is_retried_after_a_rate_limit(office: Workspace) -> None:
     limit = {"ok": False, "error": "ratelimited"}
     for method in ("conversations.list", "chat.postMessage"):
         office.slack.disturb(method, limit, "Retry-After: 1", status="429 Too Many Requests")
-    listed = office.home.done("list-channels")
+    listed = office.home.done("slack-list-channels")
     asked = office.slack.called().count("GET conversations.list")
     settled = office.decide(office.ask_to_ship(**SHIPPED))
 
@@ -194,7 +195,7 @@ def test_only_a_read_is_retried_after_a_rate_limit(office: Workspace) -> None:
 def test_no_token_is_in_the_jail_during_a_request_to_slack(office: Workspace) -> None:
     """The search runs while Slack has the token, in all memory below the daemon; it finds what was requested."""
     needle = "a-needle-in-the-jail"
-    run = functools.partial(office.home.run, "search-messages", {"query": needle})
+    run = functools.partial(office.home.run, "slack-search-messages", {"query": needle})
     looked = look_while(office.home, office.slack.gate.held("search.messages"), run)
 
     assert looked.answer.status == 200, looked.answer.body

@@ -31,7 +31,7 @@ REPOSITORY = "github://aileron/connectors"
 CONNECTOR = f"{REPOSITORY}/slack"
 BINDING = "api_key/slack/me"
 TOKEN = "xoxp-1234567890-canary-of-a-users-token"
-ALL = ["list-channels", "search-messages", "ship-update"]
+ALL = ["slack-list-channels", "slack-search-messages", "slack-ship-update"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,7 +61,7 @@ class World:
         manifest = self.repository / "slack" / "manifest.toml"
         text = manifest.read_text(encoding="utf-8")
         manifest.write_text(text.replace('"slack.com:443"', '"slack.com:443", "files.slack.com:443"'), encoding="utf-8")
-        action = self.repository / "slack" / "actions" / "ship-update" / "action.md"
+        action = self.repository / "slack" / "actions" / "slack-ship-update" / "action.md"
         action.write_text(action.read_text(encoding="utf-8") + "\nFiles come with a later version.\n", encoding="utf-8")
 
     @property
@@ -79,7 +79,7 @@ class World:
 
     def ship(self, text: str) -> int:
         """Request an update as an agent, approve it as the person, and return how often it was posted."""
-        asked = self.user("run", "ship-update", "channel=#engineering", f"text={text}", "--json")
+        asked = self.user("run", "slack-ship-update", "channel=#engineering", f"text={text}", "--json")
         assert (asked.code, asked.json["status"]) == (75, "pending_approval"), asked
         said = self.user("approve", asked.json["approval_id"], "--yes")
         assert said.code == 0, said
@@ -133,34 +133,34 @@ def test_a_suite_is_published_installed_run_updated_rolled_back_and_removed(worl
     assert user("binding", "setup", CONNECTOR, "--name", BINDING, "--secret", "pw").code == 0
 
     # Run: one reads, one waits for a person.
-    listed = user("run", "list-channels", "--json")
+    listed = user("run", "slack-list-channels", "--json")
     assert [channel["name"] for channel in listed.json["result"]["channels"]] == ["engineering"], listed
     assert world.ship("1.0 is out") == 1
 
     # Another version, which wants one more host: said beforehand, and the credential waits for another yes.
     world.widen()
     world.release("1.1.0")
-    own = world.home.path / "actions" / "ship-update.md"
+    own = world.home.path / "actions" / "slack-ship-update.md"
     own.write_text(own.read_text(encoding="utf-8") + "\nOnly on Fridays.\n", encoding="utf-8")
     newer = [json.loads(line) for line in user("connector", "check", "--json").out.splitlines()]
     assert {(update["name"].rpartition("/")[2], update["newest"]) for update in newer} == {
         (name, "1.1.0") for name in ("slack", *ALL)
     }
     assert world.installed() == (["1.0.0"], [f"{name} 1.0.0" for name in ALL])
-    updated = user("action", "update", "ship-update", "--theirs", "--yes")
+    updated = user("action", "update", "slack-ship-update", "--theirs", "--yes")
     assert (updated.code, "ALLOWS MORE: reaches: new, files.slack.com:443" in " ".join(updated.err.split())) == (
         0,
         True,
     )
     assert world.installed()[0] == ["1.0.0", "1.1.0"]
-    suspended = user("run", "ship-update", "channel=#engineering", "text=early", "--json")
+    suspended = user("run", "slack-ship-update", "channel=#engineering", "text=early", "--json")
     assert (suspended.code, "files.slack.com:443" in json.dumps(suspended.json)) == (4, True), suspended
-    assert user("run", "list-channels", "--json").code == 0
+    assert user("run", "slack-list-channels", "--json").code == 0
     assert user("binding", "rebind", BINDING).code == 0
     assert world.ship("1.1 is out") == 1
 
     # Back again, and the other two never left.
-    assert user("action", "update", "ship-update", "--version", "1.0.0", "--yes").code == 0
+    assert user("action", "update", "slack-ship-update", "--version", "1.0.0", "--yes").code == 0
     assert world.installed() == (["1.0.0", "1.1.0"], [f"{name} 1.0.0" for name in ALL])
     assert world.ship("1.0 is back") == 1
 
@@ -171,7 +171,7 @@ def test_a_suite_is_published_installed_run_updated_rolled_back_and_removed(worl
     assert world.installed() == ([], [])
     shutil.rmtree(world.repository.parent / "dist-1.0.0")
     world.release("1.0.0")
-    moved = user("action", "add", f"{CONNECTOR}/actions/list-channels@1.0.0", "--yes")
+    moved = user("action", "add", f"{CONNECTOR}/actions/slack-list-channels@1.0.0", "--yes")
     assert (moved.code, "has changed" in moved.err) == (9, True), moved
     assert world.installed() == ([], [])
     assert {request.host for request in world.slack.asked} == {"slack.com"}

@@ -234,7 +234,7 @@ def payment(recipient: str, amount: float, currency: str) -> Plan:
 
 def _ship(args: dict[str, Any]) -> Plan:
     account = ("oauth2", "oauth2/slack/team", "Post messages", "mira at Northwind")
-    return _plan(_file("slack/actions/ship-update"), args, "slack.com:443", account)  # type: ignore[arg-type]
+    return _plan(_file("slack/actions/slack-ship-update"), args, "slack.com:443", account)  # type: ignore[arg-type]
 
 
 def _than(before: Plan, now: Plan) -> dict[str, Any]:
