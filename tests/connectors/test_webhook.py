@@ -65,7 +65,7 @@ def call(upstream: Upstream, program: Path, authority: Authority) -> Call:
 def test_the_manifest_the_action_and_the_suite_are_valid() -> None:
     """They are read as in an install; sending is gated, and never retried."""
     manifest = parse_connector_manifest(build(SOURCE, [HostPort(HOST, 443)]).manifest, file="m")
-    path = SOURCE / "actions" / "send-webhook" / "action.md"
+    path = SOURCE / "actions" / "webhook-send" / "action.md"
     action = parse_action(path.read_text(encoding="utf-8"), file=str(path), allow_placeholder=True)
     suite = parse_suite((SOURCE / "suite.toml").read_text(encoding="utf-8"), file="suite.toml")
     source = SuiteSource.parse("github://aileron/connector-webhook/suite.toml@v0.0.0-dev")

@@ -94,7 +94,7 @@ class Both(Office):
 
     def send(self, **args: Any) -> dict[str, Any]:
         """Request an event, approve it as the person, and return the outcome."""
-        return self.decide(self.ask("send-webhook", **args))
+        return self.decide(self.ask("webhook-send", **args))
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +114,7 @@ def office(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
         home.store("door", PASSWORD.encode())
         home.bind(WEBHOOK, "hmac/webhook/me")
         home.bind(DOOR, "digest/door/me", "door", username=USER)
-        home.add_actions(ROOT / "connectors" / "webhook" / "actions" / "send-webhook" / "action.md")
+        home.add_actions(ROOT / "connectors" / "webhook" / "actions" / "webhook-send" / "action.md")
         home.add_probe_action("knock", "path:string", "body:string?", connector=DOOR)
         yield Both(home, Approver.of(home), receiver, door, upstream)
         assert scan([home.path], b"tell another program that something has happened"), "the scan finds nothing"
@@ -137,7 +137,7 @@ def test_a_signed_event_is_sent_only_after_approval(office: Both) -> None:
 def test_a_denied_event_is_not_sent(office: Both) -> None:
     """The receiver gets no request."""
     before = len(office.receiver.seen)
-    denied = office.decide(office.ask("send-webhook", event="a.b", path="/", data={}), "deny")
+    denied = office.decide(office.ask("webhook-send", event="a.b", path="/", data={}), "deny")
 
     assert denied["status"] == "denied"
     assert len(office.receiver.seen) == before
@@ -145,7 +145,7 @@ def test_a_denied_event_is_not_sent(office: Both) -> None:
 
 def test_the_question_shows_what_would_be_sent(office: Both) -> None:
     """The question has the event's type, its path, and all its data."""
-    question = office.ask("send-webhook", event="door.open", path="/hooks/z", data={"which": "the left one"})
+    question = office.ask("webhook-send", event="door.open", path="/hooks/z", data={"which": "the left one"})
     shown = office.home.must("GET", f"/v1/action-approvals/{question}")
     office.decide(question, "deny")
 
@@ -156,7 +156,7 @@ def test_the_question_shows_what_would_be_sent(office: Both) -> None:
 def test_the_key_is_in_no_jail_during_a_signed_request(office: Both) -> None:
     """The search covers the decoded key; it finds the event's own data, which shows that it reads the jail's memory."""
     office.receiver.reflects = True
-    question = office.ask("send-webhook", event="a.needle_in_the_jail", path="/", data={})
+    question = office.ask("webhook-send", event="a.needle_in_the_jail", path="/", data={})
     looked = look_while(office.home, office.receiver.gate.held(), lambda: office.decide(question))
     office.receiver.reflects = False
 
