@@ -189,9 +189,9 @@ def test_the_manifest_and_the_actions_are_valid() -> None:
         for path in (SOURCE / "actions").glob("*/action.md")
     }
     gated = {name for name, action in actions.items() if action.approval.required}
-    assert gated == {"send-email", "reply-to-email", "mark-mail", "move-mail"}
+    assert gated == {"mail-send", "mail-reply", "mail-mark", "mail-move"}
     reads = {name for name, action in actions.items() if action.steps[0].idempotent}
-    assert set(actions) - gated - reads == {"draft-email"}
+    assert set(actions) - gated - reads == {"mail-draft"}
 
 
 # Reading

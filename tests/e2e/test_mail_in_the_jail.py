@@ -78,11 +78,11 @@ def test_mail_is_found_and_read_without_approval(office: Mailbox) -> None:
     office.dovecot.deliver(
         "mira", b"From: noor@example.com\r\nSubject: =?utf-8?q?Gr=C3=BC=C3=9Fe?=\r\n\r\nshall we?\r\n"
     )
-    found = office.home.run("search-mail", {"sender": "noor@", "unread": True})
+    found = office.home.run("mail-search", {"sender": "noor@", "unread": True})
     assert found.status == 200, found.body
     [listed] = found.body["result"]["messages"]
-    read = office.home.done("read-mail", message_id=listed["id"])
-    again = office.home.done("search-mail", unread=True)
+    read = office.home.done("mail-read", message_id=listed["id"])
+    again = office.home.done("mail-search", unread=True)
 
     assert (listed["subject"], read["text"]) == ("Grüße", "shall we?")
     assert [message["id"] for message in again["messages"]] == [listed["id"]]
@@ -93,17 +93,17 @@ def test_mail_is_found_and_read_without_approval(office: Mailbox) -> None:
 def test_a_draft_needs_no_approval_and_sends_nothing(office: Mailbox) -> None:
     """The draft is in the user's drafts folder."""
     before = office.settled()
-    answer = office.home.run("draft-email", {"to": "noor@example.com", "subject": "later", "body": "x"})
+    answer = office.home.run("mail-draft", {"to": "noor@example.com", "subject": "later", "body": "x"})
     assert answer.status == 200, answer.body
     assert office.logins(answer.body["audit_id"]) == [("IMAP", BINDING)]
-    assert office.home.done("read-mail", message_id=answer.body["result"]["draft"]["id"])["subject"] == "later"
+    assert office.home.done("mail-read", message_id=answer.body["result"]["draft"]["id"])["subject"] == "later"
     assert len(office.dovecot.messages("noor")) == before
 
 
 def test_a_message_is_sent_after_approval(office: Mailbox) -> None:
     """The server is only queried before that. Then the message arrives, and a copy is kept."""
     before = office.settled()
-    question = office.ask("send-email", **SEND)
+    question = office.ask("mail-send", **SEND)
     shown = office.preview(question)
     assert (shown["Server accepts"], shown["Server refuses"]) == ("noor@example.com", "nobody")
     assert len(office.dovecot.messages("noor")) == before
@@ -124,8 +124,8 @@ def test_a_denied_message_is_not_sent(office: Mailbox) -> None:
     """An approved message beside it arrives."""
     before = office.settled()
     denied, agreed = (
-        office.ask("send-email", **SEND | {"subject": "no"}),
-        office.ask("send-email", **SEND | {"subject": "yes"}),
+        office.ask("mail-send", **SEND | {"subject": "no"}),
+        office.ask("mail-send", **SEND | {"subject": "yes"}),
     )
     assert office.decide(denied, "deny")["status"] == "denied"
     assert office.decide(agreed)["status"] == "completed"
@@ -136,7 +136,7 @@ def test_a_denied_message_is_not_sent(office: Mailbox) -> None:
 def test_the_preview_shows_recipients_that_the_server_would_refuse(office: Mailbox) -> None:
     """A message that is approved all the same reaches nobody, and the failure says who was refused."""
     before = office.settled()
-    question = office.ask("send-email", **SEND | {"to": "noor@example.com, nobody@example.com"})
+    question = office.ask("mail-send", **SEND | {"to": "noor@example.com, nobody@example.com"})
     shown = office.preview(question)
     assert shown["Server accepts"] == "noor@example.com"
     assert shown["Server refuses"].startswith("nobody@example.com (550 5.1.1")
@@ -155,9 +155,9 @@ def test_a_reply_is_shown_in_full_before_it_is_sent(office: Mailbox) -> None:
         b"From: Noor <noor@example.com>\r\nTo: mira@example.com\r\nSubject: Plans\r\n"
         b"Message-ID: <p@example.com>\r\n\r\nand then?\r\n",
     )
-    [message] = office.home.done("search-mail", subject="Plans")["messages"]
+    [message] = office.home.done("mail-search", subject="Plans")["messages"]
     before = office.settled()
-    question = office.ask("reply-to-email", from_address=SEND["from_address"], message_id=message["id"], body="home")
+    question = office.ask("mail-reply", from_address=SEND["from_address"], message_id=message["id"], body="home")
     shown = office.preview(question)
     assert (shown["To"], shown["Subject"]) == ("Noor <noor@example.com>", "Re: Plans")
     assert "and then?" in shown["Answers"]
@@ -171,11 +171,11 @@ def test_a_reply_is_shown_in_full_before_it_is_sent(office: Mailbox) -> None:
 def test_a_message_is_moved_after_the_person_has_seen_its_subject(office: Mailbox) -> None:
     """The subject in the preview comes from the mailbox, not from the agent."""
     office.dovecot.deliver("mira", b"From: noor@example.com\r\nSubject: Old\r\n\r\nx\r\n")
-    [message] = office.home.done("search-mail", subject="Old")["messages"]
-    question = office.ask("move-mail", message_id=message["id"], to_folder="Gesendet")
+    [message] = office.home.done("mail-search", subject="Old")["messages"]
+    question = office.ask("mail-move", message_id=message["id"], to_folder="Gesendet")
     assert office.preview(question)["Subject"] == "Old"
     assert office.decide(question)["status"] == "completed"
-    assert office.home.done("search-mail", subject="Old")["messages"] == []
+    assert office.home.done("mail-search", subject="Old")["messages"] == []
 
 
 def test_a_wrong_password_is_not_tried_again(office: Mailbox) -> None:
@@ -184,8 +184,8 @@ def test_a_wrong_password_is_not_tried_again(office: Mailbox) -> None:
     second = {"connector": CONNECTOR, "name": "login/mail/other", "username": "noor", "secret": "wrong"}
     office.person.agree(office.home, office.home.ask("POST", "/v1/bindings", second))
     args = {"args": {}, "binding": "login/mail/other"}
-    failed, again = (office.home.ask("POST", "/v1/actions/search-mail/run?wait=25", args) for _ in range(2))
-    right = office.home.ask("POST", "/v1/actions/search-mail/run?wait=25", {"args": {}, "binding": BINDING})
+    failed, again = (office.home.ask("POST", "/v1/actions/mail-search/run?wait=25", args) for _ in range(2))
+    right = office.home.ask("POST", "/v1/actions/mail-search/run?wait=25", {"args": {}, "binding": BINDING})
 
     assert failed.body["error"]["class"] == again.body["error"]["class"] == "binding_failed", (failed.body, again.body)
     assert right.status == 200, right.body
