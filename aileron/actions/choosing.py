@@ -4,7 +4,7 @@ itself.
 Pure; handles no secret. Nothing is trusted: the name comes from a caller, and the requests from a publisher's manifest.
 
 For each connector of an action that needs a credential, the candidates are the bindings made for that connector and for the
-credential's kind. An operation that runs as a read-only role uses only bindings of read-only roles. All other operations never
+credential's kind; if the action names an identity for the connector, only those of that identity. An operation that runs as a read-only role uses only bindings of read-only roles. All other operations never
 use such bindings.
 1. If the caller named some of the candidates, only these are considered; otherwise all usable candidates are.
 2. A binding can be used for what its consent covers. If this version of the connector asks for more, the binding is suspended.
@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -47,6 +48,8 @@ all of them, and nobody has more accounts than this.
 """
 _MAX_QUOTED: Final = 200
 """Maximum number of characters of a caller's text that a message quotes; a binding's name has at most 194."""
+_CALLER_CHOOSES: Final[Mapping[str, str]] = MappingProxyType({})
+"""The identities of an action that names none."""
 
 
 class Bindings(Protocol):
@@ -83,6 +86,8 @@ class _Need(msgspec.Struct, frozen=True, kw_only=True):
     """Number of the connector's bindings that the used operations never use, because those bindings are for the other
     role: able to write, or read-only.
     """
+    identity: str | None = None
+    """Identity that the action names for the connector; None if the caller can choose."""
 
     @property
     def other_role(self) -> str:
@@ -120,6 +125,7 @@ def credentials(
     bindings: Bindings,
     idle: frozenset[str] = frozenset(),
     reading: frozenset[str] = frozenset(),
+    identities: Mapping[str, str] = _CALLER_CHOOSES,
 ) -> dict[str, CredentialUse | None]:
     """Return for each key of `manifests` the credential to use, or None if no credential is needed. `wanted` is the
     caller's choice.
@@ -127,9 +133,9 @@ def credentials(
     Raises AileronError(binding_required) if there is not exactly one usable binding.
 
     `idle` has the keys whose operations name no credential: the caller is not asked to choose a binding for them. `reading`
-    has the keys whose operations run only as a read-only role.
+    has the keys whose operations run only as a read-only role. `identities` are those that the action names, by key.
     """
-    needs = _needs(manifests, bindings, idle, reading)
+    needs = _needs(manifests, bindings, idle, reading, identities)
     chosen = _chosen(needs, wanted)
     return {key: _use(needs[key], chosen[key]) if key in chosen else None for key in manifests}
 
@@ -139,13 +145,15 @@ def choices(
     bindings: Bindings,
     idle: frozenset[str] = frozenset(),
     reading: frozenset[str] = frozenset(),
+    identities: Mapping[str, str] = _CALLER_CHOOSES,
 ) -> tuple[Choice, ...]:
     """Return the choices between usable bindings that a caller can make, ordered by the bindings' names.
 
     Empty if no connector has several usable bindings, or if a connector has none. MAX_CHOICES + 1 choices mean that there are
     more than can be listed. Each choice's value stands for exactly its bindings, whatever other bindings exist now.
     """
-    needs = {key: need for key, need in _needs(manifests, bindings, idle, reading).items() if not need.is_idle}
+    every_need = _needs(manifests, bindings, idle, reading, identities)
+    needs = {key: need for key, need in every_need.items() if not need.is_idle}
     if any(not need.serving for need in needs.values()):
         return ()
     several = {key: need for key, need in needs.items() if len(need.serving) > 1}
@@ -177,13 +185,22 @@ def _spellings(uses: list[Candidate]) -> Iterator[str]:
 
 
 def _needs(
-    manifests: Mapping[str, ConnectorManifest], bindings: Bindings, idle: frozenset[str], reading: frozenset[str]
+    manifests: Mapping[str, ConnectorManifest],
+    bindings: Bindings,
+    idle: frozenset[str],
+    reading: frozenset[str],
+    identities: Mapping[str, str],
 ) -> dict[str, _Need]:
     needs = {}
     for key, manifest in manifests.items():
         if manifest.credential is None:
             continue
-        made = bindings.candidates(str(manifest.name), manifest.credential.kind)
+        identity = identities.get(key)
+        made = [
+            candidate
+            for candidate in bindings.candidates(str(manifest.name), manifest.credential.kind)
+            if identity is None or candidate.name.identity == identity
+        ]
         bound = _ordered(candidate for candidate in made if candidate.read_only == (key in reading))
         needs[key] = _Need(
             connector=str(manifest.name),
@@ -194,6 +211,7 @@ def _needs(
             is_idle=key in idle,
             only_reads=key in reading,
             others=len(made) - len(bound),
+            identity=identity,
         )
     return needs
 
@@ -250,11 +268,10 @@ def _ordered(candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
 def _unbound(need: _Need) -> AileronError:
     role = " --read-only" if need.only_reads else ""
     kind, has_host_key = need.need.kind, bool(need.need.commands)
-    options = setup_options(kind, f"{kind}/SERVICE/IDENTITY", has_host_key=has_host_key)
+    options = setup_options(kind, f"{kind}/SERVICE/{need.identity or 'IDENTITY'}", has_host_key=has_host_key)
     setup = f"aileron binding setup {need.connector} {options}{role}"
-    wanted = (
-        f"a credential of kind {need.need.kind}{', as a role that only reads,' if role else ''} ({need.need.scope})"
-    )
+    whose = "" if need.identity is None else f" of {need.identity}"
+    wanted = f"a credential{whose} of kind {kind}{', as a role that only reads,' if role else ''} ({need.need.scope})"
     message = f"{need.connector} needs {wanted} and has none{need.other_role}: {setup}"
     return _required(message, need, setup=setup, **({"read_only": True} if need.only_reads else {}))
 

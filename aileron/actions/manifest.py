@@ -59,6 +59,7 @@ from aileron.model.manifest import (
 )
 from aileron.model.names import (
     ACTION_NAME,
+    BINDING_PART,
     FQN,
     INPUT_NAME,
     OP_NAME,
@@ -169,6 +170,14 @@ SCHEMA: Final = {
                         is_unique=True,
                         pattern="[^*]+",
                         example=["send_email"],
+                    ),
+                    "identity": Field(
+                        Kind.STRING,
+                        says="whose credential it uses: the last part of the [binding's](bindings.md) name. No other binding is "
+                        "used, and the caller has no choice. Left out, the caller [chooses](bindings.md#choosing-between-accounts) "
+                        "where there are several",
+                        pattern=BINDING_PART.pattern,
+                        example="work",
                     ),
                 },
             )
@@ -456,6 +465,9 @@ def _connector(entry: Table, allow_placeholder: bool) -> RequiredConnector:
         version=entry.parsed("version", check_semver),
         hash=_hash(entry, allow_placeholder),
         capabilities=_capabilities(entry),
+        identity=_name(entry, "identity", BINDING_PART, "lower-case letters, digits, '.', '_', '-'")
+        if "identity" in entry
+        else None,
     )
 
 

@@ -136,7 +136,9 @@ def resolve(
         _check_capability(step, connector, manifests[str(pin)])  # 3
     check_seen(action, {connector: manifests.get(str(_pin(pinned))) for connector, pinned in required.items()})
     roles = _roles(action, manifests)
-    uses = credentials(invocation.binding, roles.manifests, bindings, roles.idle, roles.reading)  # 4
+    uses = credentials(
+        invocation.binding, roles.manifests, bindings, roles.idle, roles.reading, roles.identities
+    )  # 4
 
     def planned(step: StepSpec, final: _Final) -> Step:  # 5
         pin = _pin(required[step.connector])
@@ -258,7 +260,7 @@ def account_choices(action: ActionFile, *, connectors: Connectors, bindings: Bin
     used = {step.connector for step in action.steps} | ({action.preview.connector} if action.preview else set())
     manifests = {str(pins[name]): connectors.manifest(pins[name]) for name in sorted(used)}
     roles = _roles(action, manifests)
-    return choices(roles.manifests, bindings, roles.idle, roles.reading)
+    return choices(roles.manifests, bindings, roles.idle, roles.reading, roles.identities)
 
 
 def used_credentials(
@@ -273,7 +275,7 @@ def used_credentials(
     roles = _roles(action, {str(pin): connectors.manifest(pin) for pin in pins})
     used = {roles.keys[str(pin), step.op] for pin, step in zip(pins, action.steps, strict=True)}
     manifests = {key: manifest for key, manifest in roles.manifests.items() if key in used}
-    uses = credentials(binding, manifests, bindings, roles.idle, roles.reading)
+    uses = credentials(binding, manifests, bindings, roles.idle, roles.reading, roles.identities)
     return tuple(sorted({str(use.binding) for use in uses.values() if use is not None}))
 
 
@@ -291,11 +293,14 @@ class _Roles(NamedTuple):
     """Keys of the roles in which no used operation names a credential."""
     reading: frozenset[str]
     """Keys of the read-only roles."""
+    identities: dict[str, str]
+    """Identities that the action names for its connectors, by the key of the role."""
 
 
 def _roles(action: ActionFile, manifests: dict[str, ConnectorManifest]) -> _Roles:
     """Return the roles in which the action's operations run. `manifests` has the connectors' manifests by pin."""
     required = {connector.name: str(_pin(connector)) for connector in action.connectors}
+    named = {required[connector.name]: connector.identity for connector in action.connectors if connector.identity}
     used = [(required[step.connector], step.op) for step in action.steps]
     if action.preview is not None:
         used.append((required[action.preview.connector], action.preview.op))
@@ -311,6 +316,7 @@ def _roles(action: ActionFile, manifests: dict[str, ConnectorManifest]) -> _Role
         manifests={key: manifests[pin] for (pin, _), key in sorted(keys.items())},
         idle=frozenset(keys.values()) - frozenset(naming.values()),
         reading=frozenset(reading.values()),
+        identities={keys[pin, op]: named[pin] for pin, op in used if pin in named},
     )
 
 

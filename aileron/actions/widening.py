@@ -132,6 +132,7 @@ def _connectors(action: ActionFile) -> dict[str, _Facts]:
             "version": connector.version,
             "hash": connector.hash,
             "capabilities": _json(connector.capabilities),
+            "identity": connector.identity or "the caller chooses",
         }
         for connector in action.connectors
     }

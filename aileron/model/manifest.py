@@ -240,12 +240,16 @@ class InputSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RequiredConnector(msgspec.Struct, frozen=True, kw_only=True):
-    """A `[[requires.connectors]]` entry: a connector's pin, and the subset of its operations that the action uses."""
+    """A `[[requires.connectors]]` entry: a connector's pin, the subset of its operations that the action uses, and whose
+    credential it uses.
+    """
 
     name: Fqn
     version: str
     hash: str
     capabilities: tuple[str, ...]
+    identity: str | None = None
+    """Last part of the only bindings that the action uses for this connector; None if the caller of a run can choose."""
 
 
 class StepSpec(msgspec.Struct, frozen=True, kw_only=True):

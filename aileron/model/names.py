@@ -31,6 +31,7 @@ __all__ = [
     "SEMVER",
     "TAG",
     "UNBOUND_HASH",
+    "BINDING_PART",
     "BindingName",
     "Fqn",
     "HostPort",
@@ -78,7 +79,7 @@ FQN: Final = rf"(?!.*\.\.)(?:{'|'.join(SCHEMES)})://{_SEGMENT.pattern}(?:/{_SEGM
 _PORT: Final = re.compile(r"[1-9][0-9]{0,4}")
 _LABEL: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 PIN: Final = re.compile(r"sha256:[0-9a-f]{64}")
-_BINDING_PART: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+BINDING_PART: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 
 
 class Fqn(msgspec.Struct, frozen=True, order=True):
@@ -169,7 +170,7 @@ class BindingName(msgspec.Struct, frozen=True, order=True):
     def parse(cls, text: str) -> Self:
         """Parse `KIND/SERVICE/IDENTITY`. Raises ValueError for any other text."""
         parts = text.split("/")
-        if len(parts) != 3 or not all(_BINDING_PART.fullmatch(part) for part in parts):
+        if len(parts) != 3 or not all(BINDING_PART.fullmatch(part) for part in parts):
             raise ValueError(f"{_quoted(text)} is not KIND/SERVICE/IDENTITY in lower case, such as basic/caldav/home")
         return cls(*parts)
 

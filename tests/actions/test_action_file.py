@@ -133,6 +133,8 @@ WRONG = [
         ":10: capabilities has 'send_email' twice",
     ),
     ('["send_email"]', '"send_email"', ":10: 'capabilities' is a string; expected an array of strings"),
+    ('["send_email"]', '["send_email"]\nidentity = "Me"', ":11: identity 'Me' is not lower-case letters"),
+    ('["send_email"]', '["send_email"]\nidentity = "login/mail/me"', ":11: identity 'login/mail/me' is not"),
     ("[match]\nintent", "[match]\nintend", ":13: unknown key 'intend' in [match]; did you mean 'intent'?"),
     ('intent = "send an email"', 'intent = " "', ":13: intent is empty"),
     ('id = "send"', 'id = "Send it"', ":16: id 'Send it' is not lower-case"),

@@ -487,3 +487,32 @@ def test_an_action_offers_choices_of_its_own_connectors_only(action_text: Text) 
         ("home", ["mira@example.com"]),
         ("work", [None]),
     ]
+
+
+AS_WORK = ('capabilities = ["send_email"]', 'capabilities = ["send_email"]\nidentity = "work"')
+
+
+def test_an_action_uses_only_the_credential_of_the_identity_it_names(action_text: Text) -> None:
+    """The other credential makes it no choice, and a caller cannot name it."""
+    vault, work = Vault(mail=[HOME, WORK]), action_text(AS_WORK)
+    (step,) = planned(work, None, vault).steps
+
+    assert step.grant.credential is not None
+    assert step.grant.credential.binding == WORK.name
+    assert planned(work, "work", vault) == planned(work, None, vault)
+    assert account_choices(parse_action(work, file="a.md"), connectors=Store(manifest()), bindings=vault) == ()
+    with pytest.raises(AileronError) as caught:
+        planned(work, "home", vault)
+    assert caught.value.failure.details["choices"] == ["oauth2/mail/work"]
+    with pytest.raises(AileronError, match="2 credentials fit"):
+        planned(action_text(), None, vault)
+
+
+def test_an_action_whose_identity_has_no_credential_says_how_to_bind_one(action_text: Text) -> None:
+    """The credential of another identity is not used in its place, and the command names the identity."""
+    with pytest.raises(AileronError) as caught:
+        planned(action_text(AS_WORK), None, Vault(mail=[HOME]))
+
+    assert caught.value.failure.failure_class is FailureClass.BINDING_REQUIRED
+    assert caught.value.failure.message.startswith(f"{MAIL} needs a credential of work of kind oauth2")
+    assert caught.value.failure.details["setup"] == f"aileron binding setup {MAIL} --name oauth2/SERVICE/work"

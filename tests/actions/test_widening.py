@@ -125,6 +125,12 @@ CHANGES: list[tuple[str, str, dict[str, bool], dict[str, bool]]] = [
         {f"requires.connectors {MAIL}: capabilities": True},
     ),
     (
+        '"get_draft"]\n',
+        '"get_draft"]\nidentity = "work"\n',
+        {f"requires.connectors {MAIL}: identity": True},
+        {f"requires.connectors {MAIL}: identity": True},
+    ),
+    (
         "[match]",
         SECOND + "[match]",
         {f"requires.connectors {POST}": True},
@@ -288,6 +294,7 @@ _connectors = st.lists(
         version=st.sampled_from(["1.0.0", "2.0.0"]),
         hash=st.sampled_from([PIN, OTHER_PIN]),
         capabilities=st.sampled_from([("send",), ("send", "post"), ("post", "send")]),
+        identity=st.sampled_from([None, "home", "work"]),
     ),
     min_size=1,
     max_size=2,
