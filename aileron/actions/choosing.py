@@ -4,8 +4,8 @@ itself.
 Pure; handles no secret. Nothing is trusted: the name comes from a caller, and the requests from a publisher's manifest.
 
 For each connector of an action that needs a credential, the candidates are the bindings made for that connector and for the
-credential's kind; if the action names an identity for the connector, only those of that identity. An operation that runs as a read-only role uses only bindings of read-only roles. All other operations never
-use such bindings.
+credential's kind; if the action names an identity for the connector, only those of that identity. An operation that runs as a
+read-only role uses only bindings of read-only roles. All other operations never use such bindings.
 1. If the caller named some of the candidates, only these are considered; otherwise all usable candidates are.
 2. A binding can be used for what its consent covers. If this version of the connector asks for more, the binding is suspended.
 3. Exactly one binding is used. If there is none or several, or if it is suspended, the error is `binding_required`, with what a

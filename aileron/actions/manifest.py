@@ -173,9 +173,9 @@ SCHEMA: Final = {
                     ),
                     "identity": Field(
                         Kind.STRING,
-                        says="whose credential it uses: the last part of the [binding's](bindings.md) name. No other binding is "
-                        "used, and the caller has no choice. Left out, the caller [chooses](bindings.md#choosing-between-accounts) "
-                        "where there are several",
+                        says="whose credential it uses: the last part of the [binding's](bindings.md) name. No other binding "
+                        "is used, and the caller has no choice. Left out, the caller "
+                        "[chooses](bindings.md#choosing-between-accounts) where there are several",
                         pattern=BINDING_PART.pattern,
                         example="work",
                     ),

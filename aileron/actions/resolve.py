@@ -136,9 +136,7 @@ def resolve(
         _check_capability(step, connector, manifests[str(pin)])  # 3
     check_seen(action, {connector: manifests.get(str(_pin(pinned))) for connector, pinned in required.items()})
     roles = _roles(action, manifests)
-    uses = credentials(
-        invocation.binding, roles.manifests, bindings, roles.idle, roles.reading, roles.identities
-    )  # 4
+    uses = credentials(invocation.binding, roles.manifests, bindings, roles.idle, roles.reading, roles.identities)  # 4
 
     def planned(step: StepSpec, final: _Final) -> Step:  # 5
         pin = _pin(required[step.connector])

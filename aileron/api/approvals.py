@@ -167,8 +167,6 @@ class ApprovalEntry(msgspec.Struct, frozen=True, kw_only=True):
     """
     asked_back: Literal["waiting", "answered"] | UnsetType = UNSET
     """State of the person's latest question to the agent; absent if there is none. Lists only."""
-    group: str | UnsetType = UNSET
-    """Identifier shared by questions that take effect only if all of them are approved. Lists only."""
     alike: str | UnsetType = UNSET
     """Identifier shared by runs that are alike: they differ in at most two arguments. Absent if no other run is like
     this one. Lists only.
@@ -264,9 +262,7 @@ class SealedPreview(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConsentsAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """Response body (202): nothing changed, because a person must approve each of these questions first. Questions of
-    one group take effect only when all of them are approved.
-    """
+    """Response body (202): nothing changed, because a person must approve each of these questions first."""
 
     status: RunStatus = RunStatus.PENDING_APPROVAL
     approvals: tuple[ConsentAnswer, ...]
@@ -291,7 +287,7 @@ class Settled(msgspec.Struct, frozen=True, kw_only=True):
     """Response body (200): the question was decided or withdrawn. `audit_id` is the run that waited for it; null for a
     consent. An approved run starts at `held_until` (UTC), and can be cancelled until then; without that field, it can
     start at once. An approved consent is `completed`, with the `result` that the route which created the question would
-    have returned, or `failed`, with an `error`. It stays `approved` while other questions of its group are open.
+    have returned, or `failed`, with an `error`.
     """
 
     status: RunStatus

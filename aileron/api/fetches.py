@@ -5,16 +5,17 @@ Source: docs/reference/http-api.md#fetches.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from aileron.api.actions import AddedAction
+from aileron.api.bindings import BindingEntry
 from aileron.api.body import Body
 from aileron.api.connectors import InstalledConnector
 from aileron.api.failures import ErrorBody
-from aileron.model.consent import Subject
+from aileron.model.consent import Subject, subject_kind
 
 __all__ = [
     "ConsentSubject",
@@ -25,7 +26,7 @@ __all__ = [
     "FetchRequest",
     "FetchStatus",
     "InstallFetched",
-    "InstalledTogether",
+    "Installed",
     "ReadSuite",
     "ResolveFetched",
     "SuiteRead",
@@ -82,10 +83,15 @@ class Download(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConsentSubject(msgspec.Struct, frozen=True, kw_only=True):
-    """A question that a person sees before an installation. `subject` is described in docs/reference/consents.md."""
+    """The question that a person sees before an installation. `subject` is described in docs/reference/consents.md."""
 
     kind: str
     subject: Subject
+
+    @classmethod
+    def of(cls, subject: Subject) -> Self:
+        """Return the question about this subject."""
+        return cls(kind=subject_kind(subject), subject=subject)
 
 
 class FetchProblem(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,12 +120,12 @@ class FetchFound(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Fetch(FetchFound, frozen=True, kw_only=True):
-    """Response body (200): one job, with the id `fetch`. `error` is present if `status` is `failed`. `consents` lists
-    what to show to a person before anything is installed. A sync also has `needed`, the number of pins of all actions,
-    and `problems`. An update also has `action`; `from` and `to`, its versions; `versions`, all that are published; and
-    `difference`, a unified diff from the installed file to the updated one. If another version was fetched, it also has
-    `edited`, whether the person changed the file; `conflicts`, the number of places that both sides changed; `text`,
-    the updated file; and, if the person's edits could not be kept, `unmerged`, which says why.
+    """Response body (200): one job, with the id `fetch`. `error` is present if `status` is `failed`. `consent` is what to
+    show to a person before anything is installed; null if there is nothing to install. A sync also has `needed`, the number
+    of pins of all actions, and `problems`. An update also has `action`; `from` and `to`, its versions; `versions`, all that
+    are published; and `difference`, a unified diff from the installed file to the updated one. If another version was
+    fetched, it also has `edited`, whether the person changed the file; `conflicts`, the number of places that both sides
+    changed; `text`, the updated file; and, if the person's edits could not be kept, `unmerged`, which says why.
     """
 
     fetch: str
@@ -127,15 +133,18 @@ class Fetch(FetchFound, frozen=True, kw_only=True):
     name: str
     status: FetchStatus
     progress: list[Download]
-    consents: list[ConsentSubject]
+    consent: ConsentSubject | None
     error: ErrorBody | UnsetType = UNSET
 
 
-class InstalledTogether(msgspec.Struct, frozen=True, kw_only=True):
-    """Response body (200): what was installed. `action` is null if no action was installed."""
+class Installed(msgspec.Struct, frozen=True, kw_only=True):
+    """Response body (200): the connectors and actions that were installed together, and the credentials that were bound to
+    them.
+    """
 
     connectors: list[InstalledConnector]
-    action: AddedAction | None
+    actions: list[AddedAction]
+    bindings: list[BindingEntry]
 
 
 class SuiteRead(msgspec.Struct, frozen=True, kw_only=True):

@@ -351,7 +351,7 @@ def _listed(snapshot: Snapshot, rows: list[ApprovalRow], rows_of: Rows | None) -
     if rows_of is None:
         return entries
     told = [
-        msgspec.structs.replace(entry, asked_back=_asked_back(snapshot, row), group=_group(snapshot, row))
+        msgspec.structs.replace(entry, asked_back=_asked_back(snapshot, row))
         for entry, row in zip(entries, rows, strict=True)
     ]
     return rows_of(
@@ -371,20 +371,6 @@ def _asked_back(snapshot: Snapshot, row: ApprovalRow) -> Literal["waiting", "ans
     if not rounds:
         return UNSET
     return "waiting" if rounds[-1].answer is None else "answered"
-
-
-class _Grouped(msgspec.Struct):
-    """The part of a stored consent that names its group: the consents that a person approves all together."""
-
-    group: str | None = None
-
-
-def _group(snapshot: Snapshot, row: ApprovalRow) -> str | UnsetType:
-    stored = None if row.kind == ACTION_KIND else snapshot.subject(row.id, _MAX_PLAN_BYTES)
-    try:
-        return UNSET if stored is None else _said(msgspec.json.decode(stored, type=_Grouped).group)
-    except msgspec.DecodeError:  # the question is listed without a group
-        return UNSET
 
 
 class _OfSession(msgspec.Struct):

@@ -55,6 +55,7 @@ from aileron.model.consent import (
     ConnectorUpdateConsent,
     GrantConsent,
     HostConsent,
+    InstallationConsent,
     PasskeyConsent,
     SecretConsent,
     SettingsConsent,
@@ -258,6 +259,8 @@ def _withdrawn(subject: Subject) -> str:
             return "you can go back: the earlier version stays installed"
         case ConnectorConsent():
             return "you can remove it"
+        case InstallationConsent():
+            return "you can remove the actions and connectors; what they have already done cannot be undone"
         case TrustedKeyConsent():
             return "you can revoke it; what has already been installed stays installed"
         case BindingConsent():

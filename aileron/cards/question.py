@@ -102,24 +102,17 @@ def closed_words(question: Question) -> str | None:
 
 
 def tags_of(entries: Sequence[ApprovalEntry]) -> dict[str, str]:
-    """Return the tags of the waiting entries by id, in Aileron's words: a question to the agent, identical requests, part of a
-    group.
+    """Return the tags of the waiting entries by id, in Aileron's words: a question to the agent, identical requests.
 
-    Most entries have no tag. `entries` must contain every waiting entry, because identical requests and groups are counted
-    among them.
+    Most entries have no tag. `entries` must contain every waiting entry, because identical requests are counted among them.
     """
     listed = [entry for entry in entries if waits(entry)]
     same = Counter((entry.kind, entry.digest) for entry in listed)
-    together = Counter(entry.group for entry in listed if entry.group)
-    seen: Counter[str] = Counter()
     found: dict[str, str] = {}
     for entry in listed:
         tags = [_ASKED_BACK[entry.asked_back]] if entry.asked_back else []
         if same[entry.kind, entry.digest] > 1:
             tags.append(f"{same[entry.kind, entry.digest]} identical")
-        if entry.group and together[entry.group] > 1:
-            seen[entry.group] += 1
-            tags.append(f"{seen[entry.group]} of {together[entry.group]}")
         if tags:
             found[entry.approval_id] = ", ".join(tags)
     return found

@@ -31,6 +31,7 @@ from aileron.model.consent import (
     Constraint,
     GrantConsent,
     HostConsent,
+    InstallationConsent,
     PasskeyConsent,
     SecretConsent,
     SettingsConsent,
@@ -44,7 +45,16 @@ from aileron.model.login import named
 from aileron.model.timestamp import spoken_time
 from aileron.model.visible import as_text
 
-__all__ = ["SYNCED", "binding_lines", "conditions", "consent_headline", "names_in", "subject_changes", "subject_facts"]
+__all__ = [
+    "SYNCED",
+    "binding_lines",
+    "conditions",
+    "consent_headline",
+    "names_in",
+    "parts_of",
+    "subject_changes",
+    "subject_facts",
+]
 
 SYNCED: Final = {
     "no": "no, stays on one device",
@@ -53,6 +63,10 @@ SYNCED: Final = {
 }
 """Words that say whether a passkey is also on other devices."""
 
+_GATED: Final = "needs approval"
+_ONLY_READS: Final = "runs without approval: only reads (action file)"
+_SHORT_WHEN: Final = {_GATED: "need approval", _ONLY_READS: "only read"}
+"""Names of the facts that list an installation's actions, by what each action's own question would say."""
 _MAX_FILE_LINES = 6
 """Maximum number of lines of an action's file, which is shown between its facts and the question; a screen has 24 lines."""
 
@@ -94,8 +108,16 @@ def consent_headline(subject: Subject) -> tuple[Span, ...]:
 
 
 def names_in(subject: Subject) -> list[str]:
-    """Return the untrusted names in the sentence of a consent, unchanged."""
-    return [part[0] for part in _said(subject) if isinstance(part, tuple)]
+    """Return the untrusted names in the sentence of a consent, and in those of its parts, unchanged."""
+    said = [part[0] for part in _said(subject) if isinstance(part, tuple)]
+    return [*said, *(name for part in parts_of(subject) for name in names_in(part))]
+
+
+def parts_of(subject: Subject) -> tuple[Subject, ...]:
+    """Return the consents that an installation consists of; nothing for other kinds of consent."""
+    if not isinstance(subject, InstallationConsent):
+        return ()
+    return (*subject.connectors, *subject.actions, *subject.bindings)
 
 
 def _said(subject: Subject) -> Iterator[str | tuple[str]]:
@@ -126,6 +148,8 @@ def _said(subject: Subject) -> Iterator[str | tuple[str]]:
             yield from ("Let ", (subject.connector,), " use the secret ", (subject.secret,))
             if subject.account or subject.username:
                 yield from (" as ", (subject.account or str(subject.username),))
+        case InstallationConsent():
+            yield from ("Install ", (subject.name,), f": {_counted(subject)}")
         case SecretConsent() if subject.token is not UNSET and subject.token_to is not UNSET:
             yield from ("Send the secret ", (subject.token,), " to ", (subject.token_to,))
             yield from (", to fetch ", (subject.name,), " with it")
@@ -149,6 +173,12 @@ def _said(subject: Subject) -> Iterator[str | tuple[str]]:
             assert_never(impossible)
 
 
+def _counted(subject: InstallationConsent) -> str:
+    """Return in words how many connectors and actions are installed, and how many credentials are bound to them."""
+    parts = ((subject.connectors, "connector"), (subject.actions, "action"), (subject.bindings, "credential"))
+    return ", ".join(f"{len(part)} {word}{'' if len(part) == 1 else 's'}" for part, word in parts if part)
+
+
 def _changed_settings(subject: SettingsConsent) -> list[str]:
     before, after = subject.before, subject.after
     return [
@@ -163,6 +193,8 @@ def subject_changes(subject: Subject) -> tuple[Change, ...]:
     match subject:
         case ActionFileConsent() | ConnectorUpdateConsent() | ToolChangeConsent():
             return subject.changes
+        case InstallationConsent():
+            return tuple(change for part in parts_of(subject) for change in subject_changes(part))
         case (
             ConnectorConsent()
             | BindingConsent()
@@ -189,6 +221,8 @@ def subject_facts(subject: Subject, more: str | None, when: Callable[[str | None
             return list(_of_connector(subject, more))
         case BindingConsent():
             return list(_of_binding(subject))
+        case InstallationConsent():
+            return list(_of_installation(subject, more))
         case SecretConsent():
             return list(_of_secret(subject))
         case TrustedKeyConsent():
@@ -286,14 +320,6 @@ def _of_action_file(subject: ActionFileConsent, more: str | None) -> Iterator[Fa
     yield "signature", subject.signature
     yield "action", f"{subject.name} ({how})"
     yield "from", subject.fetched
-    if subject.installs:
-        count = len(subject.installs)
-        yield (
-            "with",
-            "1 new connector, approved separately"
-            if count == 1
-            else f"{count} new connectors, each approved separately",
-        )
     yield "allows", "installing and running it" if subject.install else "running the file as it is now"
     if subject.replace:
         yield "replaces", "the installed action of that name"
@@ -322,9 +348,9 @@ def _what_it_is(text: str, *, is_wider: bool) -> tuple[str | None, str | None]:
     if action is None:
         return None, None
     if action.approval.required:
-        return action.intent, "needs approval"
+        return action.intent, _GATED
     if not is_wider and only_reads(action):
-        return action.intent, "runs without approval: only reads (action file)"
+        return action.intent, _ONLY_READS
     return action.intent, "RUNS WITHOUT APPROVAL"
 
 
@@ -335,7 +361,6 @@ def _of_connector(subject: ConnectorConsent, more: str | None) -> Iterator[FactR
     yield "publisher", subject.publisher
     yield "from", subject.source if subject.source != f"{subject.name}@{subject.version}" else None
     yield "hash", subject.hash
-    yield "for", subject.for_action
     if isinstance(subject, ConnectorUpdateConsent):
         yield "beware", _look_alikes(subject) or None
         changes = change_lines(subject.changes, more, marks=True)
@@ -351,6 +376,62 @@ def _of_connector(subject: ConnectorConsent, more: str | None) -> Iterator[FactR
             yield "replaces", "any other build of this version; actions pinned to that stop running"
         case "keep_both":
             yield "beside", "any other build of this version"
+
+
+def _of_installation(subject: InstallationConsent, more: str | None) -> Iterator[FactRow]:
+    """Yield the facts about each connector, the actions and the credential. A host is named once, wherever it is needed."""
+    yield "goes to", [host_line(host) for host in _reached(subject)] or "nothing"
+    for connector in subject.connectors:
+        yield from _apart_from_hosts(_of_connector(connector, more))
+    for binding in subject.bindings:
+        yield from _apart_from_hosts(_of_binding(binding))
+    if len(subject.actions) == 1:
+        yield from _apart_from_hosts(_of_action_file(subject.actions[0], more))
+    else:
+        yield from _of_actions(subject.actions, more)
+
+
+def _reached(subject: InstallationConsent) -> list[str]:
+    hosts = {host for connector in subject.connectors for host in connector.reaches}
+    hosts |= {host for action in subject.actions for host in action.reaches}
+    return sorted(hosts | {host for binding in subject.bindings for host in binding.reaches})
+
+
+def _apart_from_hosts(facts: Iterable[FactRow]) -> Iterator[FactRow]:
+    return (fact for fact in facts if fact[0] != "goes to")
+
+
+def _of_actions(actions: Sequence[ActionFileConsent], more: str | None) -> Iterator[FactRow]:
+    """Yield the facts about several actions: which of them run without approval, which ask each time, and what changes."""
+    when = {
+        action.name: _what_it_is(action.text, is_wider=_is_wider(action))[1] or "cannot be read" for action in actions
+    }
+    for words in sorted(set(when.values()), key=str.lower, reverse=True):
+        yield (
+            _SHORT_WHEN.get(words, "actions"),
+            _named_as(words, [name for name, said in when.items() if said == words]),
+        )
+    yield "replaces", ", ".join(action.name for action in actions if action.replace) or None
+    for action in actions:
+        if action.before is not None:
+            yield f"changes {action.name}", change_lines(action.changes, more, marks=True) or "none"
+    texts = [(action.name, action.text.rstrip("\n")) for action in actions]
+    if more is not None:
+        yield "texts", missing_lines(sum(len(text) for _, text in texts), "characters", more)
+        return
+    for name, text in texts:
+        yield f"text of {name}", text_lines(text, more)
+
+
+def _named_as(words: str, names: Sequence[str]) -> list[str]:
+    """Return the names in one line; one line each, with the alarm, for actions that run without approval and do not only read."""
+    if words in _SHORT_WHEN:
+        return [", ".join(names)]
+    return [f"{words}: {name}" for name in names]
+
+
+def _is_wider(subject: ActionFileConsent) -> bool:
+    return subject.before is not None and any(change.widens for change in subject.changes)
 
 
 def _of_trusted_key(subject: TrustedKeyConsent) -> Iterator[FactRow]:

@@ -30,6 +30,7 @@ from aileron.model.consent import (
     ConnectorUpdateConsent,
     GrantConsent,
     HostConsent,
+    InstallationConsent,
     PasskeyConsent,
     SecretConsent,
     SettingsConsent,
@@ -99,24 +100,30 @@ def consent_verdict_of(subject: Subject, granted: ActionFile | None) -> Verdict:
     before, judged by the subject alone, which is signed. For a connector, that is so if it reaches no host and needs no
     credential. `granted` is the action of a grant, if its file is known to be the one that the subject names.
     """
+    if isinstance(subject, HostConsent):
+        return _OPENS
+    return _ALLOWS_LITTLE if _allows_little(subject, granted) else _ALLOWS_MORE
+
+
+def _allows_little(subject: Subject, granted: ActionFile | None) -> bool:
     match subject:
-        case HostConsent():
-            return _OPENS
         case ActionFileConsent() if subject.before is None:
-            allows_little = only_reads(action_in(subject.text))
+            return only_reads(action_in(subject.text))
         case ActionFileConsent() | ConnectorUpdateConsent():
-            allows_little = not any(change.widens for change in subject.changes)
+            return not any(change.widens for change in subject.changes)
         case ConnectorConsent():
-            allows_little = not subject.reaches and subject.credential is None
+            return not subject.reaches and subject.credential is None
+        case InstallationConsent():
+            parts: tuple[Subject, ...] = (*subject.connectors, *subject.actions)
+            return not subject.bindings and all(_allows_little(part, None) for part in parts)
         case GrantConsent():  # if the action asks each time although it only reads, that may just be a guess from a name
-            allows_little = only_reads(granted) and granted is not None and not granted.approval.required
+            return only_reads(granted) and granted is not None and not granted.approval.required
         case BindingConsent() | PasskeyConsent() | SecretConsent() | SettingsConsent() | TrustedKeyConsent():
-            allows_little = False  # unknown: the subject does not tell
-        case ToolChangeConsent():
-            allows_little = False
+            return False  # unknown: the subject does not tell
+        case ToolChangeConsent() | HostConsent():
+            return False
         case impossible:
             assert_never(impossible)
-    return _ALLOWS_LITTLE if allows_little else _ALLOWS_MORE
 
 
 def only_reads(action: ActionFile | None) -> bool:

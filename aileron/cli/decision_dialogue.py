@@ -366,9 +366,7 @@ class Dialogue:
         is_denied = settled.status == "denied"
         if not self._as_json or is_denied:
             output.note(f"{'denied' if is_denied else 'approved'} {visible(self._id)}")
-        if settled.status == "approved":
-            output.note("done once the rest of its group is approved too")
-        elif not is_denied and not self._as_json and self._tell is not None:
+        if not is_denied and not self._as_json and self._tell is not None:
             from aileron.cli.commands.done import result_of
 
             self._tell(result_of(kind, settled.result))

@@ -2,12 +2,12 @@
 person's answer.
 
 Runs in commands (`connector install`, `action add`, `action update`, `sync`). The daemon fetches; this module shows the progress
-and what was fetched. If there is an approver, their signature decides, and each question is in the queue. Without an approver, a
+and what was fetched. If there is an approver, their signature decides, and the question is in the queue. Without an approver, a
 `y` at this terminal or `--yes` decides; otherwise nothing is installed.
 
 Rules
 - The default is no, also if the terminal is closed. Downloads that are not installed are deleted at once.
-- There is one question for each connector and one for the action. A single no rejects everything.
+- There is one question about everything that is installed together.
 
 Source: docs/reference/cli.md, docs/reference/forges.md. Not here: the questions themselves (consent.py, decision_dialogue.py).
 """
@@ -19,7 +19,6 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from aileron.api.approvals import ConsentsAnswer
 from aileron.api.approver import ApproverFacts
 from aileron.api.bindings import BindingList
 from aileron.api.fetches import (
@@ -27,7 +26,7 @@ from aileron.api.fetches import (
     Download,
     Fetch,
     FetchRequest,
-    InstalledTogether,
+    Installed,
     InstallFetched,
     ResolveFetched,
 )
@@ -121,33 +120,29 @@ def installed(
     is_decided = supervisor.fetch(ApproverFacts, "GET", "/v1/approver").status != "none"
     if not is_decided:
         try:
-            _agree(job.consents, again=again, yes=yes)
+            _agree(job.consent, again=again, yes=yes)
         except BaseException:
             given_up(supervisor, job)
             raise
     path = path_of("v1", "fetches", job.fetch, "install")
-    answer = supervisor.change(
-        InstalledTogether, "POST", path, InstallFetched(), later=ConsentsAnswer, wait_s=_INSTALL_S
-    )
+    answer = supervisor.change(Installed, "POST", path, InstallFetched(), wait_s=_INSTALL_S)
     return carry_through(supervisor, answer, tell, yes=yes, as_json=as_json)
 
 
-def _agree(consents: list[ConsentSubject], *, again: str, yes: bool) -> None:
-    """Show each consent that an installation needs, and ask the person to approve it.
+def _agree(consent: ConsentSubject | None, *, again: str, yes: bool) -> None:
+    """Show the consent that an installation needs, and ask the person to approve it.
 
     Raises Problem(cancelled) if they say no, and Problem if there is neither a person nor `--yes`.
     """
-    if not consents:
+    if consent is None:
         return
     if not yes and not can_ask():
         raise Problem.usage("a person must confirm the installation, and there is no terminal", fix=f"{again} --yes")
-    for number, consent in enumerate(consents, start=1):
-        counted = f" ({number} of {len(consents)})" if len(consents) > 1 else ""
-        output.note(f"to be installed{counted}\n")
-        _show(consent, _MORE if not yes else None)
-        output.note("")
-        if not yes and not _is_yes(consent):
-            raise Problem("nothing installed", exit_code=6, name="cancelled")
+    output.note("to be installed\n")
+    _show(consent, _MORE if not yes else None)
+    output.note("")
+    if not yes and not _is_yes(consent):
+        raise Problem("nothing installed", exit_code=6, name="cancelled")
     output.note(UNSIGNED)
 
 

@@ -38,6 +38,7 @@ __all__ = [
     "Constraint",
     "GrantConsent",
     "HostConsent",
+    "InstallationConsent",
     "Operator",
     "Passkey",
     "PasskeyConsent",
@@ -48,7 +49,6 @@ __all__ = [
     "ToolChangeConsent",
     "TrustedKeyConsent",
     "UsedDecision",
-    "group_of",
     "subject_digest",
     "subject_kind",
     "subject_name",
@@ -64,6 +64,7 @@ class ConsentKind(enum.StrEnum):
     ACTION_FILE = "action_file"
     CONNECTOR = "connector"
     CONNECTOR_UPDATE = "connector_update"
+    INSTALLATION = "installation"
     TRUSTED_KEY = "trusted_key"
     BINDING = "binding"
     SECRET = "secret"  # noqa: S105 - the kind of a row
@@ -85,6 +86,7 @@ class ConsentKind(enum.StrEnum):
                 ConsentKind.ACTION_FILE
                 | ConsentKind.CONNECTOR
                 | ConsentKind.CONNECTOR_UPDATE
+                | ConsentKind.INSTALLATION
                 | ConsentKind.TRUSTED_KEY
                 | ConsentKind.BINDING
                 | ConsentKind.SECRET
@@ -108,6 +110,7 @@ class ConsentKind(enum.StrEnum):
                 | ConsentKind.ACTION_FILE
                 | ConsentKind.CONNECTOR
                 | ConsentKind.CONNECTOR_UPDATE
+                | ConsentKind.INSTALLATION
                 | ConsentKind.TRUSTED_KEY
                 | ConsentKind.BINDING
                 | ConsentKind.SECRET
@@ -199,10 +202,6 @@ class ActionFileConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="ki
     """Digest (`sha256:…`) of the file as it was fetched."""
     signature: str | None = None
     """Facts about the signature of the fetched file, in one line of text."""
-    group: str | None = None
-    """Group of questions that are approved together or not at all; None if this question belongs to no group."""
-    installs: tuple[str, ...] = ()
-    """Pins (`sha256:…`) of the connectors that are installed with the action; each has its own question in the same `group`."""
 
 
 class ConnectorConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="connector"):
@@ -222,10 +221,6 @@ class ConnectorConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="kin
     """Form of the connector's credential on the wire (`Reach.wire`) if the connector logs in; absent otherwise."""
     publisher: str | None = None
     """Publisher, as claimed by the connector."""
-    group: str | None = None
-    """Group of questions that are approved together or not at all; None if this question belongs to no group."""
-    for_action: str | None = None
-    """Name of the action that the connector is installed for."""
 
 
 class ConnectorUpdateConsent(ConnectorConsent, frozen=True, kw_only=True, tag_field="kind", tag="connector_update"):
@@ -269,6 +264,18 @@ class BindingConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"
     """sha256(nonce ‖ tokens) of a sign-in, whose tokens are stored nowhere before the approval; None for a stored secret."""
     reference: str | UnsetType = UNSET
     """Reference to the place of the secret and the program that reads it, if the secret is not in the vault; absent otherwise."""
+
+
+class InstallationConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="installation"):
+    """The approval of connectors and actions that are installed together, and of credentials that are bound to them. All of
+    it is approved, or none.
+    """
+
+    name: str
+    """Name of the action that the connectors are for, or of what is installed, such as a service."""
+    connectors: tuple[ConnectorConsent | ConnectorUpdateConsent, ...] = ()
+    actions: tuple[ActionFileConsent, ...] = ()
+    bindings: tuple[BindingConsent, ...] = ()
 
 
 class SecretConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="secret"):
@@ -413,6 +420,7 @@ Subject = (
     | ConnectorConsent
     | ConnectorUpdateConsent
     | BindingConsent
+    | InstallationConsent
     | SecretConsent
     | GrantConsent
     | TrustedKeyConsent
@@ -597,26 +605,6 @@ class Consents(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return msgspec.structs.replace(self, used=tuple(ordered))
 
 
-def group_of(subject: Subject) -> str | None:
-    """Return the group of questions that are approved together or not at all; None if the subject belongs to no group."""
-    match subject:
-        case ActionFileConsent() | ConnectorConsent():
-            return subject.group
-        case (
-            BindingConsent()
-            | SecretConsent()
-            | GrantConsent()
-            | TrustedKeyConsent()
-            | SettingsConsent()
-            | PasskeyConsent()
-            | ToolChangeConsent()
-            | HostConsent()
-        ):
-            return None
-        case impossible:
-            assert_never(impossible)
-
-
 def subject_digest(subject: Subject) -> str:
     """Return `sha256:…` over the canonical JSON of the subject. A decision about the subject signs this digest."""
     return sha256_digest(canonical_json(msgspec.to_builtins(subject)))
@@ -642,7 +630,7 @@ def subject_name(subject: Subject) -> str:
             return f"{subject.op} of {subject.connector}@{subject.version}"
         case HostConsent():
             return subject.destination
-        case ActionFileConsent() | BindingConsent() | SecretConsent() | PasskeyConsent():
+        case ActionFileConsent() | BindingConsent() | InstallationConsent() | SecretConsent() | PasskeyConsent():
             return subject.name
         case impossible:
             assert_never(impossible)

@@ -21,6 +21,7 @@ import msgspec
 
 __all__ = [
     "ACTION_NAME",
+    "BINDING_PART",
     "FQN",
     "INPUT_NAME",
     "MAX_VERSION",
@@ -31,7 +32,6 @@ __all__ = [
     "SEMVER",
     "TAG",
     "UNBOUND_HASH",
-    "BINDING_PART",
     "BindingName",
     "Fqn",
     "HostPort",

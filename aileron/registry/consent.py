@@ -31,16 +31,7 @@ _SIGN_IN: Final = (
     "device_authorization_url",
     "revocation_url",
 )
-__all__ = ["Together", "capability_changes", "connector_consent", "signature_words", "text_signature_words"]
-
-
-class Together(msgspec.Struct, frozen=True, kw_only=True):
-    """The context of a connector's question: the action that the connector is for, and the `group` of questions that are
-    approved together or not at all.
-    """
-
-    group: str
-    for_action: str
+__all__ = ["capability_changes", "connector_consent", "signature_words", "text_signature_words"]
 
 
 def connector_consent(
@@ -49,7 +40,6 @@ def connector_consent(
     on_conflict: str,
     *,
     installed: Sequence[ConnectorManifest] = (),
-    together: Together | None = None,
 ) -> ConnectorConsent:
     """Return the question to a person about installing `artifact`, which was found at `source`.
 
@@ -69,8 +59,6 @@ def connector_consent(
         "imports": tuple(sorted(manifest.imports)),
         "limits": msgspec.to_builtins(manifest.limits),
         "publisher": manifest.publisher,
-        "group": None if together is None else together.group,
-        "for_action": None if together is None else together.for_action,
     }
     before = _compared_with(installed, manifest.version)
     if before is None:

@@ -445,19 +445,17 @@ def test_a_card_shows_the_number_of_requests_of_today_unless_there_is_only_one()
     ]
 
 
-def test_pending_questions_of_the_same_group_are_numbered_in_a_list() -> None:
-    """A tag such as `1 of 2` counts pending questions; a question that is decided or alone has none."""
+def test_identical_pending_questions_are_counted_in_a_list() -> None:
+    """A tag counts pending questions; a question that is decided or alone has none."""
     asked = [
-        entry("a", group="g"),
-        entry("b", group="g"),
-        entry("c", group="h"),
-        entry("d", group="g", status="denied"),
-        entry("e", digest="sha256:1"),
-        entry("f", digest="sha256:1", status="approved"),
+        entry("a", digest="sha256:0"),
+        entry("b", digest="sha256:0"),
+        entry("c", digest="sha256:1"),
+        entry("d", digest="sha256:1", status="approved"),
     ]
 
-    assert tags_of(asked) == {"a": "1 of 2", "b": "2 of 2"}
-    assert [row.tags for row in rows_for(asked).values()] == ["[1 of 2]", "[2 of 2]", *[""] * 4]
+    assert tags_of(asked) == {"a": "2 identical", "b": "2 identical"}
+    assert [row.tags for row in rows_for(asked).values()] == ["[2 identical]", "[2 identical]", "", ""]
 
 
 @pytest.mark.parametrize(

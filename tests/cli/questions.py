@@ -20,6 +20,7 @@ from aileron.model.consent import (
     Constraint,
     GrantConsent,
     HostConsent,
+    InstallationConsent,
     PasskeyConsent,
     SecretConsent,
     SettingsConsent,
@@ -235,13 +236,49 @@ SUBJECTS: dict[str, Subject] = {
         imports=("http", "log"),
         limits={"memory_mb": 64},
         publisher="Example",
-        group=_HASH,
-        for_action="send-mail",
         before="1.4.0",
         changes=(Change(where="reaches", before=None, after="files.example:443"),),
     ),
     "binding": BindingConsent(
         name="basic/mail/home", connector=_CONNECTOR, secret="pw", username="mira", reaches=("mail.example:443",)
+    ),
+    "installation": InstallationConsent(
+        name="mail",
+        connectors=(
+            ConnectorConsent(
+                name=_CONNECTOR,
+                version="1.4.0",
+                hash=_HASH,
+                source=f"{_CONNECTOR}@1.4.0",
+                on_conflict="refuse",
+                signature="unsigned",
+                reaches=("mail.example:443",),
+                credential="basic (a mail account)",
+                imports=("http", "log"),
+                limits={"memory_mb": 64},
+            ),
+        ),
+        actions=tuple(
+            ActionFileConsent(
+                name=name,
+                text=f'+++\nname = "{name}"\n+++\n\n# {name}\n',
+                before=None,
+                changes=(),
+                reaches=("mail.example:443",),
+                credentials=("basic (a mail account)",),
+                install=True,
+            )
+            for name in ("mail-read", "mail-send")
+        ),
+        bindings=(
+            BindingConsent(
+                name="basic/mail/home",
+                connector=_CONNECTOR,
+                secret="pw",
+                username="mira",
+                reaches=("mail.example:443",),
+            ),
+        ),
     ),
     "secret": SecretConsent(name="pw", bindings=("basic/mail/home",), commitment="ef" * 32),
     "trusted_key": TrustedKeyConsent(

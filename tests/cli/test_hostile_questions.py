@@ -28,38 +28,43 @@ def subjects(text: str) -> dict[str, dict[str, Any]]:
     """Return a consent of each kind, with this text in every place that another party can write."""
     change = {"where": text, "before": text, "after": text, "widens": True}
     connector: dict[str, Any] = {
-        **dict.fromkeys(
-            ("name", "version", "hash", "source", "signature", "credential", "publisher", "group", "for_action"), text
-        ),
+        **dict.fromkeys(("name", "version", "hash", "source", "signature", "credential", "publisher"), text),
         "on_conflict": "replace",
         "reaches": [text],
         "imports": [text],
         "limits": {text: text},
     }
+    action_file: dict[str, Any] = {
+        "name": text,
+        "text": f"{text}\n{text}",
+        "before": "sha256:" + "0" * 64,
+        "changes": [change, {**change, "before": None}, {**change, "after": None}],
+        "reaches": [text],
+        "credentials": [text],
+        "install": True,
+        "replace": True,
+        "fetched": text,
+        "published": text,
+        "signature": text,
+    }
+    binding: dict[str, Any] = {
+        **dict.fromkeys(("name", "connector", "secret", "username", "wire", "client", "account", "commitment"), text),
+        "reaches": [text],
+        "scopes": [text],
+    }
     return {
-        "action_file": {
-            "name": text,
-            "text": f"{text}\n{text}",
-            "before": "sha256:" + "0" * 64,
-            "changes": [change, {**change, "before": None}, {**change, "after": None}],
-            "reaches": [text],
-            "credentials": [text],
-            "install": True,
-            "replace": True,
-            "fetched": text,
-            "published": text,
-            "signature": text,
-            "group": text,
-            "installs": [text],
-        },
+        "action_file": action_file,
         "connector": connector,
         "connector_update": {**connector, "before": text, "changes": [change]},
-        "binding": {
-            **dict.fromkeys(
-                ("name", "connector", "secret", "username", "wire", "client", "account", "commitment"), text
-            ),
-            "reaches": [text],
-            "scopes": [text],
+        "binding": binding,
+        "installation": {
+            "name": text,
+            "connectors": [
+                {"kind": "connector", **connector},
+                {"kind": "connector_update", **connector, "before": text, "changes": [change]},
+            ],
+            "actions": [{"kind": "action_file", **action_file}, {"kind": "action_file", **action_file}],
+            "bindings": [{"kind": "binding", **binding}],
         },
         "secret": {"name": text, "bindings": [text], "commitment": text},
         "trusted_key": {"authority": text, "new": text, "keys": [text], "before": [text], "source": text},

@@ -127,23 +127,24 @@ def test_a_wrong_signature_is_refused_even_with_the_option_yes(aileron: Command,
     assert (unsigned.code, "UNSIGNED, although you trust a key of its publisher" in unsigned.err) == (0, True)
 
 
-def test_installing_an_action_asks_about_it_and_each_of_its_connectors(
+def test_installing_an_action_asks_once_about_it_and_its_connectors(
     aileron: Command, publisher: Publisher, home: DaemonHome
 ) -> None:
-    """A no to any question installs nothing; the connector that needs a credential is named afterwards."""
+    """The question shows every part. A no installs nothing; the connector that needs a credential is named afterwards."""
     pins = [publisher.connector("1.0.0", hosts=["api.example.com:443"], credential="api_key")]
     pins.append(publisher.connector("1.0.0", path="/more"))
     source = publisher.action("say-both", "1.0.0", pins, gated=True)
 
-    declined = aileron.at_terminal("action", "add", source, answers=[(QUESTION, "y"), (QUESTION, "n")], NO_COLOR="1")
+    declined = aileron.at_terminal("action", "add", source, answers=[(QUESTION, "n")], NO_COLOR="1")
     nothing = aileron("connector", "list").out + aileron("action", "list").out
-    agreed = aileron.at_terminal("action", "add", source, answers=[(QUESTION, "y")] * 3, NO_COLOR="1")
+    agreed = aileron.at_terminal("action", "add", source, answers=[(QUESTION, "y")], NO_COLOR="1")
 
     assert (declined.code, nothing) == (6, "")
     assert agreed.code == 0
     shown = " ".join(agreed.out.split())
-    for said in ("(1 of 3)", "(3 of 3)", "needs approval", "2 new connectors", f"next: aileron binding setup {MAIL}"):
+    for said in (f"{MAIL}@1.0.0", f"{MAIL}/more@1.0.0", "say-both (new)", "needs approval"):
         assert said in shown
+    assert f"next: aileron binding setup {MAIL}" in shown
     listed = aileron("action", "list").out.rstrip("\n")
     assert (listed.startswith("say-both\t1.0.0"), listed.split("\t")[-1]) == (True, source)
     assert aileron("action", "show", "say-both", "--json").json["source"] == source
@@ -279,28 +280,27 @@ def test_unused_connectors_are_shown_and_removed_after_confirmation(aileron: Com
     assert "no unused connectors" in none.err
 
 
-def test_installing_an_action_and_its_connector_takes_two_signatures_of_the_approver(
+def test_installing_an_action_and_its_connector_takes_one_signature_of_the_approver(
     aileron: Command, publisher: Publisher, home: DaemonHome
 ) -> None:
-    """Two questions at the terminal take a signature each; a denial of the second installs neither."""
+    """A single question at the terminal covers both; a denial installs neither."""
     home.unlock()
     assert aileron.at_terminal("approver", "init", answers=INIT).code == 0
     source = publisher.action("say", "1.0.0", [publisher.connector("1.0.0")])
     yes, no = ("leave it waiting: ", "y"), ("leave it waiting: ", "n")
 
     declined = at_terminal(
-        aileron, "action", "add", source, answers=[yes, SIGN, no, ("sent to the agent and signed): ", "no"), SIGN]
+        aileron, "action", "add", source, answers=[no, ("sent to the agent and signed): ", "no"), SIGN]
     )
     nothing = aileron("connector", "list").out + aileron("action", "list").out
     waiting = aileron("action", "add", source, "--yes")
     ids = waiting.out.split()
-    agreed = at_terminal(aileron, "action", "add", source, answers=[yes, SIGN, yes, SIGN])
+    agreed = at_terminal(aileron, "action", "add", source, answers=[yes, SIGN])
 
     assert (declined.code, nothing) == (5, "")
-    assert "done once the rest of its group is approved too" in declined.out
-    assert (waiting.code, len(ids)) == (75, 2)
+    assert (waiting.code, len(ids)) == (75, 1)
     assert agreed.code == 0, agreed
-    assert "2 of 2" in agreed.out
+    assert "Install “say”: 1 connector, 1 action" in agreed.out
     assert aileron("action", "list").out.startswith("say\t1.0.0")
     assert aileron("approval", "list").out == ""
     assert aileron("run", "say").code == 0

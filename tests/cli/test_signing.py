@@ -525,9 +525,11 @@ def test_each_kind_of_consent_is_shown_and_signed(
     results = {
         "action_file": {"name": "send-mail", "replaced": False},
         "connector": {"name": "github://example/connector-mail", "version": "1.4.0", **installed},
-        "connector_update": {
-            "connectors": [{"name": "github://example/connector-mail", "version": "1.5.0", **installed}],
-            "action": {"name": "send-mail", "replaced": True},
+        "connector_update": {"name": "github://example/connector-mail", "version": "1.5.0", **installed},
+        "installation": {
+            "connectors": [{"name": "github://example/connector-mail", "version": "1.4.0", **installed}],
+            "actions": [{"name": "mail-read", "replaced": False}, {"name": "mail-send", "replaced": True}],
+            "bindings": [],
         },
         "binding": {
             "name": "basic/mail/home",
@@ -560,7 +562,14 @@ def test_each_kind_of_consent_is_shown_and_signed(
             "differs      from 1.4.0:",
             "ALLOWS MORE: reaches: new, files.example:443",
             "publisher    Example",
-            "for          send-mail",
+        ],
+        "installation": [
+            "Install “mail”: 1 connector, 2 actions, 1 credential",
+            "! LASTING PERMISSION",
+            "goes to mail.example:443",
+            "connector github://example/connector-mail@1.4.0",
+            "to use the secret pw",
+            "cannot be read: mail-read",
         ],
         "binding": ["to use the secret pw", "user name   mira", "mail.example:443"],
         "secret": ["pw gets a new value", "used by     basic/mail/home", "approve only if you set it just now"],
@@ -603,7 +612,8 @@ def test_each_kind_of_consent_is_shown_and_signed(
     after = {
         "action_file": "send-mail\nadded\n",
         "connector": "installed, unsigned\n",
-        "connector_update": "installed github://example/connector-mail@1.5.0\nsend-mail\n"
+        "connector_update": "installed, unsigned\n",
+        "installation": "installed github://example/connector-mail@1.4.0\nmail-read\nadded\nmail-send\n"
         "replaced the installed action of that name\n",
         "binding": "basic/mail/home\n",
         "secret": "stored pw\n",

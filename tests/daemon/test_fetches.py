@@ -75,6 +75,26 @@ def install(home: DaemonHome, job: dict[str, Any]) -> Any:
     return home.must("POST", f"/v1/fetches/{job['fetch']}/install", {})
 
 
+def parts(job: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the subjects that a fetched job shows: the parts of an installation, or the only subject; none if there is nothing
+    to install.
+    """
+    if job["consent"] is None:
+        return []
+    subject = job["consent"]["subject"]
+    if subject["kind"] != "installation":
+        return [subject]
+    assert subject["bindings"] == []
+    return [*subject["connectors"], *subject["actions"]]
+
+
+def asked_about(home: DaemonHome, job: dict[str, Any]) -> str:
+    """Install a fetched job in a home with an approver, and return the id of the question about it."""
+    asked = home.ask("POST", f"/v1/fetches/{job['fetch']}/install", {})
+    assert asked.status == 202, asked
+    return str(asked.body["approval_id"])
+
+
 def connectors(home: DaemonHome) -> list[str]:
     """Return the connectors in the store."""
     return sorted(
@@ -104,9 +124,8 @@ def test_a_fetched_connector_is_shown_before_it_is_installed(own: DaemonHome, pu
     before = connectors(own)
     done = install(own, job)
 
-    [shown] = job["consents"]
-    subject = shown["subject"]
-    assert (shown["kind"], subject["name"], subject["version"], subject["hash"]) == (
+    [subject] = parts(job)
+    assert (subject["kind"], subject["name"], subject["version"], subject["hash"]) == (
         "connector",
         pin.name,
         pin.version,
@@ -139,11 +158,12 @@ def test_fetching_an_action_brings_its_missing_connectors(own: DaemonHome, publi
     done = install(own, job)
     ran = own.run("say-both")
 
-    assert [consent["kind"] for consent in job["consents"]] == ["connector", "action_file"]
-    assert job["consents"][0]["subject"]["for_action"] == "say-both"
-    assert job["consents"][1]["subject"]["installs"] == [second.hash]
+    assert [(part["kind"], part["name"]) for part in parts(job)] == [
+        ("connector", second.name),
+        ("action_file", "say-both"),
+    ]
     assert [connector["name"] for connector in done["connectors"]] == [second.name]
-    assert done["action"] == {"name": "say-both", "replaced": False}
+    assert done["actions"] == [{"name": "say-both", "replaced": False}]
     assert ran.body["result"] == {"version": "2.0.0", "text": ""}
     assert staged(own) == []
 
@@ -190,12 +210,9 @@ def test_two_connector_versions_coexist_and_an_update_shows_how_the_manifest_wid
         job = fetched(own, "action", publisher.action(f"say-{name}", "1.0.0", [pin]))
         install(own, job)
 
-    update = job["consents"][0]
-    assert (update["kind"], update["subject"]["before"]) == ("connector_update", "1.0.0")
-    assert [
-        (change["where"], change["before"], change["after"], change["widens"])
-        for change in update["subject"]["changes"]
-    ] == [
+    update = parts(job)[0]
+    assert (update["kind"], update["before"]) == ("connector_update", "1.0.0")
+    assert [(change["where"], change["before"], change["after"], change["widens"]) for change in update["changes"]] == [
         ("reaches", None, "files.example.com:443", True),
         ("limits.memory_mb", "64", "128", True),
     ]
@@ -260,7 +277,7 @@ def test_a_connector_version_republished_with_different_bytes_is_refused(own: Da
 
     assert refused(moved)[0] == "hash_mismatch"
     assert moved["error"]["details"] == {"expected": was.hash, "actual": now.hash}
-    assert meant["consents"][0]["subject"]["hash"] == now.hash
+    assert parts(meant)[0]["hash"] == now.hash
     fetched(own, "connector", "github://acme/mail@1.0.1")
 
 
@@ -288,7 +305,7 @@ def test_an_action_version_republished_with_a_different_text_is_refused(own: Dae
     publisher.action("say", "1.0.0", [pin], body="Something else.")
 
     assert refused(fetch(own, "action", source))[0] == "hash_mismatch"
-    assert fetched(own, "action", source, replace=True)["consents"]
+    assert parts(fetched(own, "action", source, replace=True))
 
 
 def test_going_back_to_a_republished_action_version_is_refused(own: DaemonHome, publisher: Publisher) -> None:
@@ -325,7 +342,7 @@ def test_the_same_action_fetched_twice_can_be_installed_twice(own: DaemonHome, p
 
     first, second = (install(own, job) for job in jobs)
 
-    assert (len(first["connectors"]), second["connectors"], second["action"]["replaced"]) == (1, [], True)
+    assert (len(first["connectors"]), second["connectors"], second["actions"][0]["replaced"]) == (1, [], True)
     assert (connectors(own), actions(own), staged(own)) == (["github://acme/mail@1.0.0"], ["say@1.0.0"], [])
 
 
@@ -359,8 +376,8 @@ def test_fetching_an_installed_action_again_asks_for_no_consent(own: DaemonHome,
     without = fetched(own, "action", source)
     install(own, without)
 
-    assert again["consents"] == []
-    assert [consent["kind"] for consent in without["consents"]] == ["connector"]
+    assert parts(again) == []
+    assert [part["kind"] for part in parts(without)] == ["connector"]
     assert own.run("say").status == 200
 
 
@@ -381,7 +398,7 @@ def test_sync_installs_the_connectors_that_actions_are_pinned_to(own: DaemonHome
 
     assert [problem["name"] for problem in job["problems"]] == ["github://acme/mail/gone@1.0.0"]
     assert "has changed" in job["problems"][0]["problem"]
-    assert (connectors(own), again["consents"]) == (["github://acme/mail@1.0.0"], [])
+    assert (connectors(own), parts(again)) == (["github://acme/mail@1.0.0"], [])
     assert own.run("say").status == 200
 
 
@@ -420,7 +437,7 @@ def test_an_update_keeps_the_users_own_edits(own: DaemonHome, publisher: Publish
     assert new.hash in text
     assert old.hash not in text
     assert own.run("say").body["result"]["version"] == "1.1.0"
-    assert fetched(own, "update", "say")["consents"] == []
+    assert parts(fetched(own, "update", "say")) == []
     back = fetched(own, "update", "say", version="1.0.0")
     install(own, back)
     assert own.run("say").body["result"]["version"] == "1.0.0"
@@ -442,8 +459,8 @@ def test_an_update_that_conflicts_with_the_users_edits_is_refused(own: DaemonHom
     shown = own.must("POST", f"/v1/fetches/{job['fetch']}/resolve", {"text": resolved})
     install(own, job)
 
-    assert (job["conflicts"], job["consents"]) == (1, [])
-    assert (shown["conflicts"], [consent["subject"]["text"] for consent in shown["consents"]]) == (0, [resolved])
+    assert (job["conflicts"], parts(job)) == (1, [])
+    assert (shown["conflicts"], [part["text"] for part in parts(shown)]) == (0, [resolved])
     assert (word(unresolved), "--theirs" in unresolved.body["error"]["message"]) == ("invalid_request", True)
     assert "has to be of say" in other.body["error"]["message"]
     assert "Mine." in file.read_text(encoding="utf-8")
@@ -536,66 +553,56 @@ def test_removing_unused_connectors_keeps_those_that_an_action_or_plan_needs(
 
 
 @pytest.mark.abuse_case("B17")
-def test_installing_an_action_with_its_connectors_waits_for_every_signature(
+def test_an_action_and_its_connectors_are_installed_with_one_signature(
     signed: DaemonHome, publisher: Publisher, approver: Approver
 ) -> None:
-    """Each artifact has a question of its own; nothing is installed before the last approval, in any order."""
+    """A single question shows all of them, and nothing is installed before it is approved. Each part then has its own consent."""
     pins = [publisher.connector("1.0.0"), publisher.connector("2.0.0", path="/more")]
     job = fetched(signed, "action", publisher.action("say-both", "1.0.0", pins))
 
-    asked = signed.ask("POST", f"/v1/fetches/{job['fetch']}/install", {})
-    approvals = asked.body["approvals"]
-    statuses = []
-    for approval in reversed(approvals):
-        statuses.append(approver.decide(signed, approval["approval_id"]).body)
-        if len(statuses) < 3:
-            assert (connectors(signed), actions(signed)) == ([], [])
+    asked = asked_about(signed, job)
+    before = connectors(signed), actions(signed)
+    settled = approver.decide(signed, asked).body
 
-    assert (asked.status, [approval["kind"] for approval in approvals]) == (
-        202,
-        ["connector", "connector", "action_file"],
-    )
-    assert [decision["status"] for decision in statuses] == ["approved", "approved", "completed"]
-    assert statuses[-1]["result"]["action"] == {"name": "say-both", "replaced": False}
+    assert [part["kind"] for part in parts(job)] == ["connector", "connector", "action_file"]
+    assert before == ([], [])
+    assert settled["status"] == "completed", settled
+    assert settled["result"]["actions"] == [{"name": "say-both", "replaced": False}]
     assert signed.run("say-both").body["result"]["version"] == "2.0.0"
     assert staged(signed) == []
+    agreed = signed.must("GET", "/v1/audit?type=consent.agreed")["events"]
+    assert sorted((event["kind"], event["approval"]) for event in agreed if event["approval"] == asked) == [
+        ("action_file", asked),
+        ("connector", asked),
+        ("connector", asked),
+    ]
 
 
 @pytest.mark.abuse_case("B17")
-@pytest.mark.parametrize("which", [0, 1])
-def test_denying_one_question_of_an_installation_ends_all_of_it(
-    signed: DaemonHome, publisher: Publisher, approver: Approver, which: int
-) -> None:
-    """Any of the questions may be the denied one; an approval given before is withdrawn too."""
-    source = publisher.action("say", "1.0.0", [publisher.connector("1.0.0")])
-    job = fetched(signed, "action", source)
-    approvals = signed.ask("POST", f"/v1/fetches/{job['fetch']}/install", {}).body["approvals"]
-    approver.decide(signed, approvals[1 - which]["approval_id"])
-
-    approver.decide(signed, approvals[which]["approval_id"], "deny")
-
-    states = [signed.must("GET", f"/v1/action-approvals/{approval['approval_id']}")["status"] for approval in approvals]
-    assert states[which] == "denied"
-    assert states[1 - which] == "cancelled"
-    assert (connectors(signed), actions(signed), staged(signed)) == ([], [], [])
-    late = approver.decide(signed, approvals[1 - which]["approval_id"])
-    assert word(late) == "already_decided"
-
-
-def test_a_group_of_questions_can_be_cancelled_while_the_vault_is_locked(
+def test_a_denied_installation_leaves_nothing_behind(
     signed: DaemonHome, publisher: Publisher, approver: Approver
 ) -> None:
-    """A question that was already approved is cancelled too, and stays so once the vault is open."""
+    """The connector and the action are not installed, the fetched files are deleted, and the denial stands."""
+    source = publisher.action("say", "1.0.0", [publisher.connector("1.0.0")])
+    asked = asked_about(signed, fetched(signed, "action", source))
+
+    approver.decide(signed, asked, "deny")
+
+    assert signed.must("GET", f"/v1/action-approvals/{asked}")["status"] == "denied"
+    assert (connectors(signed), actions(signed), staged(signed)) == ([], [], [])
+    assert word(approver.decide(signed, asked)) == "already_decided"
+
+
+def test_an_installation_can_be_cancelled_while_the_vault_is_locked(signed: DaemonHome, publisher: Publisher) -> None:
+    """The cancellation stands once the vault is open, and its fetched files are deleted."""
     job = fetched(signed, "action", publisher.action("say", "1.0.0", [publisher.connector("1.0.0")]))
-    approvals = signed.ask("POST", f"/v1/fetches/{job['fetch']}/install", {}).body["approvals"]
-    approver.decide(signed, approvals[0]["approval_id"])
+    asked = asked_about(signed, job)
     signed.must("POST", "/v1/vault/lock", {})
 
-    signed.must("POST", f"/v1/action-approvals/{approvals[1]['approval_id']}/cancel", {})
+    signed.must("POST", f"/v1/action-approvals/{asked}/cancel", {})
 
     signed.unlock()
-    states = [signed.must("GET", f"/v1/action-approvals/{approval['approval_id']}")["status"] for approval in approvals]
-    assert states == ["cancelled", "cancelled"]
+    assert signed.must("GET", f"/v1/action-approvals/{asked}")["status"] == "cancelled"
     assert (connectors(signed), actions(signed), staged(signed)) == ([], [], [])
 
 
@@ -604,32 +611,30 @@ def test_staging_is_empty_after_an_installation(signed: DaemonHome, publisher: P
     pin = publisher.connector("1.0.0")
     for what, name in (("connector", "github://acme/mail@1.0.0"), ("action", publisher.action("say", "1.0.0", [pin]))):
         job = fetched(signed, what, name)
-        [asked] = signed.ask("POST", f"/v1/fetches/{job['fetch']}/install", {}).body["approvals"]
-        approver.decide(signed, asked["approval_id"])
+        approver.decide(signed, asked_about(signed, job))
 
     assert (connectors(signed), actions(signed), staged(signed)) == (["github://acme/mail@1.0.0"], ["say@1.0.0"], [])
 
 
-def test_an_approved_installation_is_completed_after_a_restart(
+def test_an_installation_can_be_approved_after_a_restart(
     signed: DaemonHome, publisher: Publisher, approver: Approver, forge: ForgeServer
 ) -> None:
-    """The questions and the fetched files survive the daemon's kill; the forge is not asked again."""
+    """The question and the fetched files survive the daemon's kill; the forge is not asked again."""
     job = fetched(signed, "action", publisher.action("say", "1.0.0", [publisher.connector("1.0.0")]))
-    approvals = signed.ask("POST", f"/v1/fetches/{job['fetch']}/install", {}).body["approvals"]
-    approver.decide(signed, approvals[0]["approval_id"])
-    asked = len(forge.asked)
+    asked = asked_about(signed, job)
+    requests = len(forge.asked)
     signed.kill()
     signed.unlock()
     assert (connectors(signed), actions(signed)) == ([], [])
 
-    settled = approver.decide(signed, approvals[1]["approval_id"]).body
+    settled = approver.decide(signed, asked).body
 
     assert (settled["status"], connectors(signed), actions(signed)) == (
         "completed",
         ["github://acme/mail@1.0.0"],
         ["say@1.0.0"],
     )
-    assert len(forge.asked) == asked
+    assert len(forge.asked) == requests
 
 
 @pytest.mark.abuse_case("B16")
@@ -640,17 +645,16 @@ def test_fetched_artifacts_are_checked_again_on_approval(
     publisher.connector("1.0.0")
     other = publisher.connector("1.0.1")
     job = fetched(signed, "connector", "github://acme/mail@1.0.0")
-    [asked] = signed.ask("POST", f"/v1/fetches/{job['fetch']}/install", {}).body["approvals"]
+    asked = asked_about(signed, job)
     fetched(signed, "connector", str(other))
     first, second = (signed.path / "store" / "fetched" / name for name in staged(signed))
-    ours, theirs = (first, second) if job["consents"][0]["subject"]["hash"][7:] in first.name else (second, first)
+    ours, theirs = (first, second) if parts(job)[0]["hash"][7:] in first.name else (second, first)
     ours.write_bytes(theirs.read_bytes())
 
-    swapped = approver.decide(signed, asked["approval_id"]).body
-    job = fetched(signed, "connector", "github://acme/mail@1.0.0")
-    [asked] = signed.ask("POST", f"/v1/fetches/{job['fetch']}/install", {}).body["approvals"]
+    swapped = approver.decide(signed, asked).body
+    asked = asked_about(signed, fetched(signed, "connector", "github://acme/mail@1.0.0"))
     signed.must("POST", "/v1/keyring/revoke", {"authority": "github://acme"})
-    revoked = approver.decide(signed, asked["approval_id"]).body
+    revoked = approver.decide(signed, asked).body
 
     assert (swapped["status"], swapped["error"]["class"]) == ("failed", "invalid_request")
     assert (revoked["status"], revoked["error"]["class"]) == ("failed", "signature_failure")
@@ -667,11 +671,11 @@ def test_two_actions_that_share_a_connector_are_both_installed(
     """Both are requested before the first is approved: the second finds its connector installed."""
     pin = publisher.connector("1.0.0")
     jobs = [fetched(signed, "action", publisher.action(handle, "1.0.0", [pin])) for handle in ("say", "shout")]
-    asked = [signed.ask("POST", f"/v1/fetches/{job['fetch']}/install", {}).body["approvals"] for job in jobs]
+    asked = [asked_about(signed, job) for job in jobs]
 
-    settled = [approver.decide(signed, approval["approval_id"]).body for group in asked for approval in group]
+    settled = [approver.decide(signed, approval).body for approval in asked]
 
-    assert [decision["status"] for decision in settled] == ["approved", "completed", "approved", "completed"], settled
+    assert [decision["status"] for decision in settled] == ["completed", "completed"], settled
     assert actions(signed) == ["say@1.0.0", "shout@1.0.0"]
 
 
@@ -679,15 +683,15 @@ def test_two_actions_that_share_a_connector_are_both_installed(
 def test_denying_one_action_keeps_a_connector_that_another_action_needs(
     signed: DaemonHome, publisher: Publisher, approver: Approver
 ) -> None:
-    """Both actions come with the same connector, which is kept for the one that is approved."""
+    """Both actions come with the same connector, whose fetched archive is kept for the one that is approved."""
     pin = publisher.connector("1.0.0")
     jobs = [fetched(signed, "action", publisher.action(handle, "1.0.0", [pin])) for handle in ("say", "shout")]
-    asked = [signed.ask("POST", f"/v1/fetches/{job['fetch']}/install", {}).body["approvals"] for job in jobs]
+    first, second = [asked_about(signed, job) for job in jobs]
 
-    approver.decide(signed, asked[0][1]["approval_id"], "deny")
-    settled = [approver.decide(signed, approval["approval_id"]).body for approval in asked[1]]
+    approver.decide(signed, first, "deny")
+    settled = approver.decide(signed, second).body
 
-    assert [decision["status"] for decision in settled] == ["approved", "completed"], settled
+    assert settled["status"] == "completed", settled
     assert actions(signed) == ["shout@1.0.0"]
 
 
@@ -695,16 +699,14 @@ def test_denying_one_action_keeps_a_connector_that_another_action_needs(
 def test_of_two_pending_requests_to_install_an_action_the_first_can_still_be_approved(
     signed: DaemonHome, publisher: Publisher, approver: Approver
 ) -> None:
-    """The requests differ in `replace`; approving the questions of the first still installs the action."""
+    """The requests differ in `replace`; approving the first still installs the action."""
     source = publisher.action("say", "1.0.0", [publisher.connector("1.0.0")])
-    mine = fetched(signed, "action", source)
-    asked = signed.ask("POST", f"/v1/fetches/{mine['fetch']}/install", {}).body["approvals"]
-    theirs = fetched(signed, "action", source, replace=True)
-    signed.must("POST", f"/v1/fetches/{theirs['fetch']}/install", {})
+    mine = asked_about(signed, fetched(signed, "action", source))
+    asked_about(signed, fetched(signed, "action", source, replace=True))
 
-    settled = [approver.decide(signed, approval["approval_id"]).body for approval in asked]
+    settled = approver.decide(signed, mine).body
 
-    assert [decision["status"] for decision in settled] == ["approved", "completed"], settled
+    assert settled["status"] == "completed", settled
     assert actions(signed) == ["say@1.0.0"]
 
 
@@ -729,12 +731,10 @@ def test_an_update_is_compared_with_the_version_that_has_consent(
     narrow = publisher.connector("1.0.0", hosts=["api.example.com:443"])
     wide = publisher.connector("1.4.9", hosts=["api.example.com:443", "evil.example.com:443"])
     new = publisher.connector("1.5.0", hosts=["api.example.com:443", "evil.example.com:443"])
-    job = fetched(signed, "connector", str(narrow))
-    asked = signed.must("POST", f"/v1/fetches/{job['fetch']}/install", {})
-    approver.decide(signed, asked["approvals"][0]["approval_id"])
+    approver.decide(signed, asked_about(signed, fetched(signed, "connector", str(narrow))))
     planted(signed, wide, forge)
 
-    subject = fetched(signed, "connector", str(new))["consents"][0]["subject"]
+    [subject] = parts(fetched(signed, "connector", str(new)))
 
     assert (subject["before"], [change["after"] for change in subject["changes"]]) == (
         "1.0.0",
@@ -752,7 +752,7 @@ def test_a_connector_copied_into_the_store_by_hand_still_needs_consent(
 
     job = fetched(signed, "action", publisher.action("say", "1.0.0", [pin]))
 
-    assert [consent["kind"] for consent in job["consents"]] == ["connector", "action_file"]
+    assert [part["kind"] for part in parts(job)] == ["connector", "action_file"]
 
 
 @pytest.mark.abuse_case("B21")
@@ -945,7 +945,7 @@ def test_an_action_text_with_the_users_edits_is_not_shown_as_signed(own: DaemonH
 
     edited = fetched(own, "update", "say")
 
-    words = [job["consents"][0]["subject"]["signature"] for job in (as_published, edited)]
+    words = [parts(job)[0]["signature"] for job in (as_published, edited)]
     assert words[0].startswith("verified: ")
     assert words[1].startswith("EDITED HERE, not as published")
 
@@ -956,15 +956,14 @@ def test_an_update_shows_which_of_the_users_edits_it_removes(
     """The user had added an approval rule, which needed no consent; the update must not remove it silently."""
     pin = publisher.connector("1.0.0")
     job = fetched(signed, "action", publisher.action("say", "1.0.0", [pin]))
-    for approval in signed.must("POST", f"/v1/fetches/{job['fetch']}/install", {})["approvals"]:
-        approver.decide(signed, approval["approval_id"])
+    approver.decide(signed, asked_about(signed, job))
     file = signed.path / "actions" / "say.md"
     file.write_text(file.read_text(encoding="utf-8").replace("required = false", "required = true"), encoding="utf-8")
     publisher.action("say", "1.1.0", [pin])
 
     job = fetched(signed, "update", "say", theirs=True)
-    [asked] = signed.must("POST", f"/v1/fetches/{job['fetch']}/install", {})["approvals"]
-    subject = approver.shown(signed, asked["approval_id"])["subject"]
+    asked = asked_about(signed, job)
+    subject = approver.shown(signed, asked)["subject"]
 
     assert {"where": "approval.required", "before": "true", "after": "false", "widens": True} in subject["changes"]
-    assert approver.decide(signed, asked["approval_id"]).body["status"] == "completed"
+    assert approver.decide(signed, asked).body["status"] == "completed"

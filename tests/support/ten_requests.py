@@ -280,8 +280,6 @@ _UPDATE: Final = ConnectorUpdateConsent(
     imports=("http", "log"),
     limits={"memory_mb": 64},
     publisher="Acme",
-    group=_HASH,
-    for_action="send-mail",
     before="1.4.0",
     changes=(Change(where="reaches", before=None, after="api.acme.example.evil.example:443"),),
 )

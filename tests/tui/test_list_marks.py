@@ -97,7 +97,7 @@ async def test_list_rows_of_several_lines_can_be_clicked_and_selected_like_singl
             end = 6 if size[0] < 104 else -2
             await shown.until(partial(begins, end, last))
 
-        await shown.press("g", until="↳ differs")
+        await shown.press("g", until="↳ text differs")
         assert shown.app.queue.chosen() == ids[-1]
 
 

@@ -27,7 +27,7 @@ from aileron.cli.problem import OK, UNFINISHED, Problem, report
 from aileron.cli.prompts import edit_text, passphrase_from
 from aileron.cli.published import bound_connectors, exit_of, fetched, given_up, installed, is_published, resolved
 from aileron.cli.supervisor import Supervisor, path_of
-from aileron.model.consent import ConnectorConsent
+from aileron.model.consent import ConnectorConsent, InstallationConsent
 from aileron.model.visible import visible
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def _files_of(path: Path) -> list[str | Path]:
 
 def _add_published(supervisor: Supervisor, name: str, *, force: bool, yes: bool, as_json: bool) -> int:
     job = fetched(supervisor, FetchRequest(what="action", name=name, replace=force))
-    if not job.consents:
+    if job.consent is None:
         given_up(supervisor, job)
         output.note(f"{visible(name)} is already installed, without changes")
         return OK
@@ -288,10 +288,12 @@ def print_difference(job: Fetch, stream: str) -> None:
 
 def note_unbound(supervisor: Supervisor, job: Fetch) -> None:
     """Print a note that lists the fetched connectors whose credential is not bound yet."""
+    subject = None if job.consent is None else job.consent.subject
+    connectors = subject.connectors if isinstance(subject, InstallationConsent) else (subject,)
     needing = {
-        subject.name: subject.credential
-        for subject in (consent.subject for consent in job.consents)
-        if isinstance(subject, ConnectorConsent) and subject.credential
+        connector.name: connector.credential
+        for connector in connectors
+        if isinstance(connector, ConnectorConsent) and connector.credential
     }
     if not needing:
         return

@@ -142,7 +142,7 @@ def _install_published(
     supervisor: Supervisor, name: str, pin: str | None, on_conflict: OnConflict, *, yes: bool, as_json: bool
 ) -> int:
     job = fetched(supervisor, FetchRequest(what="connector", name=name, hash=pin, on_conflict=on_conflict))
-    if not job.consents:
+    if job.consent is None:
         given_up(supervisor, job)
         output.note(f"{visible(name)} is already installed with this content")
         return OK

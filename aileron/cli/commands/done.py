@@ -12,7 +12,7 @@ from aileron.api.actions import AddedAction
 from aileron.api.approvals import AllowedHost, ApprovedFile, GrantMade, PasskeyEnrolled, SettingsApproved, ToolAccepted
 from aileron.api.bindings import BindingEntry
 from aileron.api.connectors import ConnectorEntry, CredentialWanted, InstalledConnector
-from aileron.api.fetches import InstalledTogether
+from aileron.api.fetches import Installed
 from aileron.api.publishers import TrustedKeys
 from aileron.api.secrets import SecretStored
 from aileron.cli import output
@@ -35,8 +35,6 @@ def result_of(kind: str, result: Any) -> Any:
     version does not know the kind.
     """
     fields = result if isinstance(result, dict) else {}
-    if "connectors" in fields:
-        return read(InstalledTogether, result)
     try:
         wanted = _result_type(ConsentKind(kind), fields)
     except ValueError:
@@ -53,6 +51,8 @@ def _result_type(kind: ConsentKind, fields: dict[str, object]) -> type[msgspec.S
             return AddedAction if "replaced" in fields else ApprovedFile
         case ConsentKind.CONNECTOR | ConsentKind.CONNECTOR_UPDATE:
             return InstalledConnector
+        case ConsentKind.INSTALLATION:
+            return Installed
         case ConsentKind.TRUSTED_KEY:
             return TrustedKeys
         case ConsentKind.BINDING:
@@ -78,7 +78,7 @@ def tell_done(result: Any) -> None:
     standard error.
     """
     match result:
-        case InstalledTogether():
+        case Installed():
             _tell_installed(result)
         case AddedAction():
             _tell_action(result)
@@ -165,15 +165,17 @@ def _tell_action(added: AddedAction) -> None:
         output.note(f"needed before it can run: {visible(need)}")
 
 
-def _tell_installed(done: InstalledTogether) -> None:
-    """Report what was installed from a forge. Connectors that were installed with an action get one line each."""
-    if done.action is None and len(done.connectors) == 1:
+def _tell_installed(done: Installed) -> None:
+    """Report what was installed together. A connector that was installed alone is reported in full; others get a line each."""
+    if not done.actions and len(done.connectors) == 1:
         _tell_connector(done.connectors[0])
         return
     for connector in done.connectors:
         output.note(f"installed {visible(str(connector.name))}@{visible(str(connector.version))}")
-    if done.action is not None:
-        _tell_action(done.action)
+    for action in done.actions:
+        _tell_action(action)
+    for binding in done.bindings:
+        output.note(f"{visible(binding.name)} {_what_it_uses(binding)}")
 
 
 def _tell_connector(installed: InstalledConnector) -> None:

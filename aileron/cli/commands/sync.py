@@ -41,7 +41,7 @@ def sync(
     job = fetched(supervisor, FetchRequest(what="sync"))
     problems = job.problems or []
     codes = [OK]
-    if job.consents:
+    if job.consent is not None:
         codes.append(installed(supervisor, job, again="aileron sync", yes=yes, as_json=as_json))
     else:
         given_up(supervisor, job)
@@ -53,7 +53,7 @@ def sync(
         codes.append(_bound(supervisor, connector, yes=yes) if bind_all else OK)
         if not bind_all:
             output.note(f"{visible(connector)} has no credential\n  next: aileron binding setup {visible(connector)}")
-    if as_json and not job.consents:
+    if as_json and job.consent is None:
         output.print_json({"connectors": [], "problems": problems, "unbound": unbound})
     elif codes == [OK] and not unbound:
         output.note(

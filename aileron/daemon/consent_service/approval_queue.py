@@ -170,8 +170,8 @@ class ApprovalQueue:
         if row.signed is not None:  # it was approved: it must stay withdrawn
             await self._take_back(row.id, time.time() + (row.expires_us - row.created_us) / 1_000_000 + _LONGEST_HOLD_S)
         if row.kind != ConsentKind.ACTION:
-            async with self._base.changing:  # not while another of its group is carried out
-                await self._consents.end_group(row.id, surface, self._take_back)
+            async with self._base.changing:  # not while another question that needs the same files is carried out
+                await self._consents.drop_staged(row.id)
         return Settled(status=row.state.status, approval_id=row.id, audit_id=row.run)
 
 

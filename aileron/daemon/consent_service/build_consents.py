@@ -24,6 +24,7 @@ from aileron.daemon.consent_service.handlers.connector_consent import ConnectorH
 from aileron.daemon.consent_service.handlers.every_kind import ConsentHandlers
 from aileron.daemon.consent_service.handlers.grant_consent import GrantHandler
 from aileron.daemon.consent_service.handlers.host_consent import HostHandler
+from aileron.daemon.consent_service.handlers.installation_consent import InstallationHandler
 from aileron.daemon.consent_service.handlers.passkey_consent import PasskeyHandler
 from aileron.daemon.consent_service.handlers.secret_consent import SecretHandler
 from aileron.daemon.consent_service.handlers.settings_consent import SettingsHandler
@@ -124,17 +125,19 @@ async def build_consents(
     finding = ArtifactVerifier(base.connectors, base.staging, trusted_keys.trust, store.is_installed)
     tool_changes = ToolChangeHandler(store, tools)
     connectors = ConnectorHandler(store, finding, installing, tool_changes)
+    action_files = ActionFileHandler(base, store, consent_checks=consent_checks, finding=finding, installing=installing)
+    bindings = BindingHandler(base, store, held=held)
     handlers = ConsentHandlers(
-        action_files=ActionFileHandler(
-            base,
-            store,
-            consent_checks=consent_checks,
+        action_files=action_files,
+        connectors=connectors,
+        bindings=bindings,
+        installations=InstallationHandler(
+            action_files=action_files,
+            connectors=connectors,
+            bindings=bindings,
             finding=finding,
             installing=installing,
-            connectors=connectors,
         ),
-        connectors=connectors,
-        bindings=BindingHandler(base, store, held=held),
         secrets=SecretHandler(base.vault, held, base.audit),
         grants=GrantHandler(store, base.actions, base.audit),
         trusted_keys=trusted_keys,

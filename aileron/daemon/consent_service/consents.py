@@ -10,8 +10,6 @@ Rules
   daemon ends in between, nothing has changed, and the person is asked again.
 - A question is read from a file that other processes can write. So its hosts, credentials and differences are determined again
   before the change is made. A question that would read differently by now fails, signed or not.
-- The questions about an action and its new connectors form one group: no change of the group is made before all are approved,
-  and one denial ends all of its questions.
 
 Source: docs/reference/consents.md. Not here: signatures (service.py), differences from the consents (consent_checks.py), values
 that wait (held_values.py).
@@ -20,7 +18,7 @@ that wait (held_values.py).
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable
 
 import anyio.to_thread
 
@@ -32,15 +30,8 @@ from aileron.daemon.consent_service.handlers.handler import LONG_WAIT_S, Carried
 from aileron.daemon.consent_service.held_values import HeldValues
 from aileron.daemon.foundation import Foundation
 from aileron.daemon.views import review_url, where_to_decide
-from aileron.ledger.rows import ApprovalRow, ApprovalState
-from aileron.model.consent import (
-    ActionFileConsent,
-    ConnectorConsent,
-    Subject,
-    group_of,
-    subject_kind,
-    subject_name,
-)
+from aileron.ledger.rows import ApprovalRow
+from aileron.model.consent import ActionFileConsent, Subject, subject_kind, subject_name
 from aileron.model.decision import parse_moment
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.timestamp import utc
@@ -73,23 +64,16 @@ class ConsentService:
         `about` returns the subject that describes the change, and may read files. Raises AileronError (vault_locked, busy),
         and the errors of `about`.
         """
-        consents = self._approver.consents()
-        if consents is None:
+        if self._approver.consents() is None:
             return None
-        subject = await anyio.to_thread.run_sync(about)
-        return None if self._handlers.of(subject).is_agreed(consents, subject) else await self.ask(subject)
+        return await self.maybe_ask_about(await anyio.to_thread.run_sync(about))
 
-    async def maybe_ask_all(self, subjects: Sequence[Subject]) -> list[ConsentAnswer]:
-        """Ask the person about each change that is not yet approved. Changes that form a group (an action and its new
-        connectors) are asked about together: if one of them is not approved, the person is asked about all of them. Return an
-        empty list if the home has no approver, or if all changes are approved. Raises AileronError as `maybe_ask` does.
-        """
+    async def maybe_ask_about(self, subject: Subject) -> ConsentAnswer | None:
+        """Ask the person about the change that `subject` describes, as `maybe_ask` does."""
         consents = self._approver.consents()
-        if consents is None:
-            return []
-        missing = [subject for subject in subjects if not self._handlers.of(subject).is_agreed(consents, subject)]
-        groups = {group_of(subject) for subject in missing} - {None}
-        return [await self.ask(subject) for subject in subjects if subject in missing or group_of(subject) in groups]
+        if consents is None or self._handlers.of(subject).is_agreed(consents, subject):
+            return None
+        return await self.ask(subject)
 
     async def ask(self, subject: Subject) -> ConsentAnswer:
         """Ask a person about the change that `subject` describes, unless the same question already waits. Return the id of
@@ -99,7 +83,7 @@ class ConsentService:
         row, is_new = await self._base.audit.ask(name, subject, expires_at=time.time() + handler.wait_s)
         if is_new:
             self._asked(row.id, name, kind.value)
-        handler.asked(subject)
+        handler.asked(subject, row.digest)
         return ConsentAnswer(
             approval_id=row.id,
             kind=kind,
@@ -120,43 +104,18 @@ class ConsentService:
         if (subject := self._handlers.settings.question()) is not None:
             await self.ask(subject)
 
-    async def carry_out(self, approval_id: str) -> CarriedOut | ToFetch | None:
-        """Make an approved change once. The decision is marked as used before anything changes. Return None while other
-        questions of its group are not approved. If a value must be fetched first, return a ToFetch. Raises AileronError that
-        says why the change was not made.
+    async def carry_out(self, approval_id: str) -> CarriedOut | ToFetch:
+        """Make an approved change once. The decision is marked as used before anything changes. If a value must be fetched
+        first, return a ToFetch. Raises AileronError that says why the change was not made.
         """
         row, subject = await self._base.audit.consent(approval_id)
-        if (group := group_of(subject)) is not None:
-            return await self._carry_out_group(group)
         await self._use(row, subject)
         handler = self._handlers.of(subject)
         if not await anyio.to_thread.run_sync(handler.is_so, subject):
             raise out_of_date(row.id)
         result = await handler.carry_out(subject, row)
-        await self._drop([subject])
+        await self._drop(subject)
         return result
-
-    async def _carry_out_group(self, group: str) -> CarriedOut | None:
-        """Install an action together with its new connectors once all questions of the group are approved."""
-        members = await self._members(group)
-        whole = _complete(members)
-        if whole is None:
-            return None
-        head, connectors = whole
-        all_of_it: list[tuple[ApprovalRow, Subject]] = [head, *connectors]
-        for row, subject in all_of_it:  # before one is used up, check that all of them count
-            self._check_decided(row, subject)
-        for row, subject in all_of_it:
-            await self._use(row, subject)
-        result = await self._handlers.action_files.carry_out_group(head, connectors)
-        for row, _ in await self._members(group):  # duplicate questions about the same change: it is made
-            await self._take_back(row, "operator", self._approver.spend_decision)
-        await self._drop(subject for _, subject in members)
-        return result
-
-    async def _members(self, group: str) -> list[tuple[ApprovalRow, Subject]]:
-        """Return the questions of a group that still wait, or that are approved and whose change has not been made."""
-        return [(row, subject) for row, subject in await self._base.audit.open_consents() if group_of(subject) == group]
 
     def forget(self, digest: str) -> None:
         """Forget the secret value that is held in memory for the question with this digest, because the question was denied
@@ -164,39 +123,19 @@ class ConsentService:
         """
         self._held.forget(digest)
 
-    async def end_group(
-        self, approval_id: str, surface: str, take_back: Callable[[str, float], Awaitable[None]]
-    ) -> None:
-        """Withdraw the other questions of the group that `approval_id` belongs to, because that question was denied or
-        withdrawn. Delete the files that were fetched for the group. `surface` is where this was done, for the record.
-
-        `take_back` invalidates the decision about a question that was already approved, until the given time.
-        """
+    async def drop_staged(self, approval_id: str) -> None:
+        """Delete the files that were fetched for this question, because it was denied or withdrawn."""
         _, subject = await self._base.audit.consent(approval_id)
-        group = group_of(subject)
-        members = [] if group is None else await self._members(group)
-        for row, _ in members:
-            await self._take_back(row, surface, take_back)
-        await self._drop([subject, *(other for _, other in members)])
+        await self._drop(subject)
 
-    async def _take_back(
-        self, row: ApprovalRow, surface: str, take_back: Callable[[str, float], Awaitable[None]]
-    ) -> None:
-        await self._base.audit.cancel(row.id, surface=surface)
-        if row.signed is not None:
-            await take_back(row.id, parse_moment(row.signed.at) + LONG_WAIT_S)
-
-    async def fetched(self) -> set[str]:
+    async def staged(self) -> frozenset[str]:
         """Return the digests of the fetched files that are in staging for an open question."""
-        return self._fetched_for(subject for _, subject in await self._base.audit.open_consents())
+        waiting = await self._base.audit.open_consents()
+        return frozenset().union(*(self._handlers.of(subject).staged(subject) for _, subject in waiting))
 
-    def _fetched_for(self, subjects: Iterable[Subject]) -> set[str]:
-        found = (self._handlers.of(subject).fetched(subject) for subject in subjects)
-        return {digest for digest in found if digest is not None}
-
-    async def _drop(self, subjects: Iterable[Subject]) -> None:
-        """Delete the files that were fetched for these subjects, except files that another question needs."""
-        for digest in self._fetched_for(subjects) - await self.fetched():
+    async def _drop(self, subject: Subject) -> None:
+        """Delete the files that were fetched for this subject, except files that another question needs."""
+        for digest in self._handlers.of(subject).staged(subject) - await self.staged():
             await anyio.to_thread.run_sync(self._base.staging.drop, digest)
 
     async def _use(self, row: ApprovalRow, subject: Subject) -> None:
@@ -224,20 +163,3 @@ class ConsentService:
                 FailureClass.APPROVAL_EXPIRED, f"{row.id} was approved too long ago", boundary=Boundary.USER
             )
         return signed_at
-
-
-def _complete(
-    members: Sequence[tuple[ApprovalRow, Subject]],
-) -> tuple[tuple[ApprovalRow, ActionFileConsent], list[tuple[ApprovalRow, ConnectorConsent]]] | None:
-    """Return the action of a group and its new connectors, each with its question, if all of them are approved; otherwise
-    None. `members` are the group's questions.
-
-    Several callers may have asked about the same change in different ways: the latest approved question counts.
-    """
-    agreed = [(row, subject) for row, subject in members if row.state is ApprovalState.APPROVED]
-    agreed.sort(key=lambda member: member[0].decided_us or 0)
-    connectors = {subject.hash: (row, subject) for row, subject in agreed if isinstance(subject, ConnectorConsent)}
-    heads = [(row, subject) for row, subject in agreed if isinstance(subject, ActionFileConsent)]
-    if not heads or set(heads[-1][1].installs) != set(connectors):
-        return None
-    return heads[-1], list(connectors.values())

@@ -132,7 +132,7 @@ class DecisionService:
         if decision.decision == "deny":
             self._consents.forget(row.digest)
             if not is_run:
-                await self._consents.end_group(row.id, surface, self._approver.spend_decision)
+                await self._consents.drop_staged(row.id)
             return settled, None
         if not is_run:
             return await self._carried_out(settled)
@@ -222,8 +222,6 @@ class DecisionService:
             return _failed(settled, error), None
         if isinstance(result, ToFetch):
             return settled, result
-        if result is None:  # the others of its group are not approved yet
-            return settled, None
         return msgspec.structs.replace(settled, status=RunStatus.COMPLETED, result=result), None
 
     async def _fetched(self, settled: Settled, to_fetch: ToFetch) -> Settled:

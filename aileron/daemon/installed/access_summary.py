@@ -37,14 +37,14 @@ def action_reach(store: ContentStore, action: ActionFile) -> list[str]:
     return sorted(hosts)
 
 
-def needing(store: ContentStore) -> dict[str, list[ConnectorManifest]]:
-    """Return the manifests of the installed connector versions that need a credential, by connector name, the newest first. The
-    store is read once.
+def needing(store: ContentStore, coming: Sequence[ConnectorManifest] = ()) -> dict[str, list[ConnectorManifest]]:
+    """Return the manifests of the connector versions that are installed or `coming` and need a credential, by connector name,
+    the newest first. The store is read once.
     """
     found: dict[str, list[ConnectorManifest]] = {}
-    for entry in store.list_connectors():
-        if entry.manifest is not None and entry.manifest.credential is not None:
-            found.setdefault(str(entry.manifest.name), []).append(entry.manifest)
+    for manifest in (*coming, *(entry.manifest for entry in store.list_connectors())):
+        if manifest is not None and manifest.credential is not None:
+            found.setdefault(str(manifest.name), []).append(manifest)
     for versions in found.values():
         versions.sort(key=lambda manifest: precedence(manifest.version), reverse=True)
     return found

@@ -1,15 +1,16 @@
 """Installs and records connectors and actions: everything that belongs together, or nothing.
 
-Runs in the daemon. An action that is installed together with connectors is written last, by one rename, after its connectors
-are in the store. An installation in progress is described in the journal `store/installing.json`, so that the next daemon can
-complete or undo it if this daemon is killed in between.
+Runs in the daemon. Actions that are installed together with connectors are written last, by one rename each, after their
+connectors are in the store. An installation in progress is described in the journal `store/installing.json`, so that the next
+daemon can complete or undo it if this daemon is killed in between.
 
-    installing.json written → connectors, one rename each → action file, one rename → installing.json gone
+    installing.json written → connectors, one rename each → action files, one rename each → installing.json gone
 
 Rules
-- The action file decides: if it exists, the installation is complete; otherwise the connectors that were installed for it are
-  removed.
-- A connector that was installed before, or that another action is pinned to, is never removed.
+- The action files decide: if all of them are in place, the installation is complete; otherwise the files that they replaced are
+  put back, new ones are removed, and so are the connectors that were installed for them.
+- A connector that was installed before, or that another action is pinned to, is never removed. Neither is an action file that
+  was changed since.
 - The journal contains the events to record. The next daemon records the events that a killed daemon did not record.
 
 Source: docs/reference/forges.md. Not here: consents (consent_service/consents.py), fetching (fetch.py).
@@ -30,7 +31,7 @@ import msgspec
 from aileron import files
 from aileron.api.actions import AddedAction
 from aileron.api.connectors import InstalledConnector
-from aileron.api.fetches import InstalledTogether
+from aileron.api.fetches import Installed
 from aileron.audit import events
 from aileron.daemon.foundation import Foundation
 from aileron.daemon.views import connector_facts
@@ -50,7 +51,8 @@ from aileron_sandbox.unavailable import JailUnavailable
 
 __all__ = ["ActionText", "FoundConnector", "Installer"]
 
-_MAX_JOURNAL_BYTES: Final = 1 << 20
+_MAX_JOURNAL_BYTES: Final = 32 << 20
+"""32 MiB: a journal has the replaced action files, of at most 256 KiB each, and the largest service known has 32."""
 _log = logging.getLogger(__name__)
 
 
@@ -76,14 +78,21 @@ class ActionText(NamedTuple):
 _Noted = events.ConnectorInstalled | events.ConnectorRemoved | events.ActionAdded
 
 
+class _Written(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """An action file that an installation writes: its name, the digest of its text, and the text that it replaces, or None."""
+
+    name: str
+    digest: str
+    before: str | None
+
+
 class _Journal(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The journal of an installation: the action's name and the digest of its text; the pins that are new; and the events to
-    record. `at` is in seconds since the epoch.
+    """The journal of an installation: the action files, in the order in which they are written; the pins that are new; and the
+    events to record. `at` is in seconds since the epoch.
     """
 
     at: float
-    action: str | None
-    digest: str | None
+    actions: tuple[_Written, ...]
     connectors: tuple[ConnectorPin, ...]
     noted: tuple[_Noted, ...]
 
@@ -100,24 +109,22 @@ class Installer:
 
     async def put_action(self, action: ActionText) -> AddedAction:
         """Install an action file's text. Raises AileronError as ActionStore.add does."""
-        result = (await self.put_together([], action)).action
-        assert result is not None  # an action was given
-        return result
+        return (await self.put_together([], [action])).actions[0]
 
     async def put_connector(self, found: FoundConnector) -> InstalledConnector:
         """Install a connector. Raises AileronError as registry.install does."""
-        return (await self.put_together([found], None)).connectors[0]
+        return (await self.put_together([found], [])).connectors[0]
 
-    async def put_together(self, connectors: Sequence[FoundConnector], action: ActionText | None) -> InstalledTogether:
-        """Install an action together with its new connectors; if anything fails, install nothing. Raises AileronError as
+    async def put_together(self, connectors: Sequence[FoundConnector], actions: Sequence[ActionText]) -> Installed:
+        """Install connectors, and actions that are pinned to them; if anything fails, install nothing. Raises AileronError as
         `put_action`, `put_connector` do.
         """
         with anyio.CancelScope(shield=True):  # a daemon that is told to stop waits: it is milliseconds
             before = {entry.name for entry in await anyio.to_thread.run_sync(self._base.actions.list_actions)}
-            journal = await anyio.to_thread.run_sync(self._begin, connectors, action)
+            journal = await anyio.to_thread.run_sync(self._begin, connectors, actions)
             try:
                 put = [await anyio.to_thread.run_sync(self._put_connector, found) for found in connectors]
-                if action is not None:
+                for action in actions:
                     await anyio.to_thread.run_sync(self._put_action, action)
                 for event in journal.noted:
                     await self._base.audit.note(event)
@@ -125,9 +132,8 @@ class Installer:
                 await self._undo(journal)
                 raise
             await anyio.to_thread.run_sync(self._end)
-        name = journal.action
-        added = None if name is None else AddedAction(name=name, replaced=name in before)
-        return InstalledTogether(connectors=put, action=added)
+        added = [AddedAction(name=written.name, replaced=written.name in before) for written in journal.actions]
+        return Installed(connectors=put, actions=added, bindings=[])
 
     def check_runs_here(self, artifact: Artifact) -> None:
         """Check that this daemon's jails can run the connector; for a compiled connector, also its machine and libraries. The
@@ -160,14 +166,15 @@ class Installer:
             self._base.published.put(action.fetched, action.published)
 
     async def recover(self) -> None:
-        """Complete or undo the installation that a killed daemon left unfinished. If the action file exists, record the
-        installation; otherwise remove the connectors that were installed for it.
+        """Complete or undo the installation that a killed daemon left unfinished. If its action files are in place, record
+        the installation; otherwise undo it.
         """
         journal = await anyio.to_thread.run_sync(self._maybe_journal)
         if journal is None:
             return
         if not await anyio.to_thread.run_sync(self._is_in_place, journal):
-            _log.warning("the installation of %s was interrupted; rolling it back", journal.action)
+            names = ", ".join(written.name for written in journal.actions)
+            _log.warning("the installation of %s was interrupted; rolling it back", names)
             await self._undo(journal)
             return
         there = {entry.hash for entry in await anyio.to_thread.run_sync(self._base.connectors.list_connectors)}
@@ -176,9 +183,9 @@ class Installer:
                 await self._base.audit.note(event)
         await anyio.to_thread.run_sync(self._end)
 
-    def _begin(self, connectors: Sequence[FoundConnector], action: ActionText | None) -> _Journal:
+    def _begin(self, connectors: Sequence[FoundConnector], actions: Sequence[ActionText]) -> _Journal:
         """Write the journal of an installation that is about to begin, and return it. Raises AileronError if the journal cannot
-        be written, or the action or a connector cannot be installed.
+        be written, or an action or a connector cannot be installed.
         """
         there = {entry.pin for entry in self._base.connectors.list_connectors()}
         new = [found for found in connectors if found.artifact.pin not in there]
@@ -189,19 +196,29 @@ class Installer:
             for pin in self._base.connectors.find(found.artifact.manifest.name, found.artifact.pin.version)
             if pin != found.artifact.pin
         ]
-        parsed = None if action is None else self._base.actions.check_addable(action.text, replace=action.replace)
-        added = [] if action is None or parsed is None else [_added(parsed, action)]
+        parsed = [self._base.actions.check_addable(action.text, replace=action.replace) for action in actions]
         journal = _Journal(
             at=time.time(),
-            action=None if parsed is None else parsed.name,
-            digest=None if parsed is None else parsed.digest,
+            actions=tuple(map(self._written, parsed)),
             connectors=tuple(found.artifact.pin for found in new),
-            noted=(*map(_installed, new), *gone, *added),
+            noted=(*map(_installed, new), *gone, *map(_added, parsed, actions)),
         )
+        data = msgspec.json.encode(journal)
+        if len(data) > _MAX_JOURNAL_BYTES:
+            raise AileronError(
+                FailureClass.INVALID_REQUEST,
+                f"the actions to install and those that they replace have more than {_MAX_JOURNAL_BYTES >> 20} MiB: install "
+                "some of them first",
+                boundary=Boundary.ACTION,
+            )
         files.make_directory(self._journal.parent)
         with files.open_directory(self._journal.parent, files.OTHERS_MAY_WRITE) as directory:
-            files.replace(directory, self._journal, msgspec.json.encode(journal))
+            files.replace(directory, self._journal, data)
         return journal
+
+    def _written(self, action: ActionFile) -> _Written:
+        here = self._base.actions.maybe_load(action.name)
+        return _Written(name=action.name, digest=action.digest, before=None if here is None else here.text)
 
     def _end(self) -> None:
         with files.translated(self._journal, "cannot be removed"):
@@ -219,18 +236,36 @@ class Installer:
             return None
 
     def _is_in_place(self, journal: _Journal) -> bool:
-        return journal.action is None or any(
-            entry.action is not None and entry.action.digest == journal.digest
+        return all(self._is_written(action) for action in journal.actions)
+
+    def _is_written(self, written: _Written) -> bool:
+        return any(
+            entry.action is not None and entry.action.digest == written.digest
             for entry in self._base.actions.list_actions()
-            if entry.name == journal.action
+            if entry.name == written.name
         )
 
     async def _undo(self, journal: _Journal) -> None:
-        """Remove the new connectors in the journal that no action is pinned to. Then remove the journal."""
+        """Undo the action files in the journal, and remove its new connectors that no action is pinned to. Then remove the
+        journal.
+        """
+        await anyio.to_thread.run_sync(self._undo_actions, journal.actions)
         for pin in await anyio.to_thread.run_sync(self._unneeded, journal.connectors):
             await anyio.to_thread.run_sync(self._base.connectors.remove, pin)
             await self._base.audit.note(events.ConnectorRemoved(connector=pin.name, version=pin.version, hash=pin.hash))
         await anyio.to_thread.run_sync(self._end)
+
+    def _undo_actions(self, actions: Sequence[_Written]) -> None:
+        """Put back the texts that these action files replaced, and remove the new files. A file that was never written, or
+        that was changed since, stays as it is.
+        """
+        for written in actions:
+            if not self._is_written(written):
+                continue
+            if written.before is None:
+                self._base.actions.remove(written.name)
+            else:
+                self._base.actions.add(written.before, replace=True)
 
     def _unneeded(self, pins: Sequence[ConnectorPin]) -> list[ConnectorPin]:
         needed = {

@@ -24,7 +24,7 @@ from aileron.model.manifest import ConnectorManifest
 from aileron.model.names import Fqn, OnConflict
 from aileron.model.plan import ConnectorPin
 from aileron.registry.artifact import ActionArtifact, ArtifactRequest, Trust, action_of, connector_of
-from aileron.registry.consent import Together, connector_consent
+from aileron.registry.consent import connector_consent
 from aileron.registry.content import ContentStore
 from aileron.registry.install import read_artifact
 from aileron.registry.staging import Staging
@@ -95,8 +95,6 @@ class ArtifactVerifier:
 
     def _is_described(self, subject: ConnectorConsent, found: FoundConnector) -> bool:
         """Return whether a new question about the artifact would equal `subject`, the question that was asked."""
-        group, action = subject.group, subject.for_action
-        together = None if group is None or action is None else Together(group=group, for_action=action)
         before: list[ConnectorManifest | None] = [None]
         if isinstance(subject, ConnectorUpdateConsent):
             before = [
@@ -108,7 +106,6 @@ class ArtifactVerifier:
                 found.source,
                 found.on_conflict,
                 installed=[] if manifest is None else [manifest],
-                together=together,
             )
             == subject
             for manifest in before

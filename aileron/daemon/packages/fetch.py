@@ -37,7 +37,7 @@ from msgspec import UNSET
 from aileron.actions.fitting import check_action
 from aileron.actions.manifest import parse_action
 from aileron.actions.merging import difference, merged
-from aileron.api.approvals import ConsentsAnswer
+from aileron.api.approvals import ConsentAnswer
 from aileron.api.failures import ErrorBody
 from aileron.api.fetches import (
     ConsentSubject,
@@ -47,7 +47,7 @@ from aileron.api.fetches import (
     FetchProblem,
     FetchRequest,
     FetchStatus,
-    InstalledTogether,
+    Installed,
     SuiteRead,
 )
 from aileron.audit import events
@@ -61,14 +61,14 @@ from aileron.daemon.packages.keyring import Forges
 from aileron.daemon.secrets.credentials import parsed
 from aileron.ledger.rows import EventFilter
 from aileron.ledger.sqlite import MAX_ROWS
-from aileron.model.canonical import canonical_json, sha256_digest
-from aileron.model.consent import ActionFileConsent, ConnectorConsent, Subject, subject_kind
+from aileron.model.canonical import sha256_digest
+from aileron.model.consent import ActionFileConsent, ConnectorConsent, InstallationConsent, Subject
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.manifest import ActionFile, ConnectorManifest
 from aileron.model.names import OnConflict, check_pin, precedence
 from aileron.model.plan import ConnectorPin
 from aileron.registry.artifact import Artifact, ArtifactRequest, Trust, action_of, connector_of
-from aileron.registry.consent import Together, connector_consent, text_signature_words
+from aileron.registry.consent import connector_consent, text_signature_words
 from aileron.registry.forges.forge import newest
 from aileron.registry.install import check_installable
 from aileron.registry.suite import Suite, SuiteSource, parse_suite
@@ -118,7 +118,8 @@ class _Job:
         self.progress: Final[dict[str, tuple[int, int | None]]] = {}
         self.connectors: list[_Connector] = []
         self.action: _Action | None = None
-        self.consents: list[Subject] = []
+        self.about_connectors: list[ConnectorConsent] = []
+        self.about_action: ActionFileConsent | None = None
         self.found = FetchFound()
         self.staged: Final[set[str]] = set()
         self.scope: Final = anyio.CancelScope()
@@ -142,7 +143,7 @@ class _Job:
             name=self.request.name,
             status=self.status,
             progress=[Download(name=name, bytes=done, total=of) for name, (done, of) in self.progress.items()],
-            consents=[ConsentSubject(kind=subject_kind(subject), subject=subject) for subject in self.consents],
+            consent=None if (subject := _subject(self)) is None else ConsentSubject.of(subject),
             error=UNSET if self.error is None else ErrorBody.of(self.error.failure, None),
             **msgspec.structs.asdict(self.found),
         )
@@ -217,7 +218,7 @@ class FetchJobs:
             await in_thread(self._describe, job)
         return job.told()
 
-    async def install(self, fetch: str) -> InstalledTogether | ConsentsAnswer:
+    async def install(self, fetch: str) -> Installed | ConsentAnswer:
         """Install the artifacts that the job fetched, or ask a person to approve that first.
 
         Raises AileronError (not_found), (invalid_request) if the job is not ready, and as registry.artifact and
@@ -229,10 +230,11 @@ class FetchJobs:
             if job.found.conflicts:
                 raise _conflicting(job)
             await in_thread(self._describe, job)
-            answers = await self._consents.maybe_ask_all(job.consents)
-            if answers:
+            subject = _subject(job)
+            answer = None if subject is None else await self._consents.maybe_ask_about(subject)
+            if answer is not None:
                 job.status = "asked"
-                return ConsentsAnswer(approvals=tuple(answers))
+                return answer
             result = await self._put(job)
             job.status = "installed"
             await self._drop(job)
@@ -496,24 +498,19 @@ class FetchJobs:
     # Questions, and installation after consent
 
     def _describe(self, job: _Job) -> None:
-        """Set the job's questions: the consents that its installation needs in the current state of the home."""
+        """Set the subjects of the job's question: the consents that its installation needs in the current state of the home."""
         found = self._found(job)
         coming = {connector.artifact.pin: connector.artifact.manifest for connector in found}
-        together = None if job.action is None or not found else _together(job.action, found)
-        connectors = [self._about_connector(connector, together) for connector in found]
-        job.consents = [*connectors]
+        job.about_connectors = [self._about_connector(connector) for connector in found]
+        job.about_action = None
         if job.action is not None and not job.found.conflicts:
-            job.consents.append(self._about_action(job.action, coming, together))
+            job.about_action = self._about_action(job.action, coming)
 
-    def _about_connector(self, found: FoundConnector, together: Together | None) -> ConnectorConsent:
+    def _about_connector(self, found: FoundConnector) -> ConnectorConsent:
         installed = self._finding.installed(found.artifact.manifest.name)
-        return connector_consent(
-            found.artifact, found.source, found.on_conflict, installed=installed, together=together
-        )
+        return connector_consent(found.artifact, found.source, found.on_conflict, installed=installed)
 
-    def _about_action(
-        self, wanted: _Action, coming: dict[ConnectorPin, ConnectorManifest], together: Together | None
-    ) -> ActionFileConsent:
+    def _about_action(self, wanted: _Action, coming: dict[ConnectorPin, ConnectorManifest]) -> ActionFileConsent:
         published = self._finding.action(wanted.wanted, wanted.published)
         action = parse_action(wanted.text, file="the new action")
         check_action(
@@ -531,20 +528,18 @@ class FetchJobs:
             fetched=str(wanted.wanted),
             published=wanted.published,
             signature=text_signature_words(published.signed, wanted.text, wanted.published),
-            group=None if together is None else together.group,
-            installs=tuple(sorted(pin.hash for pin in coming)) if together is not None else (),
         )
 
-    async def _put(self, job: _Job) -> InstalledTogether:
+    async def _put(self, job: _Job) -> Installed:
         """Install the job's artifacts now. Called when no question is left to ask."""
         found = await in_thread(self._found, job)
+        return await self._installing.put_together(found, await in_thread(self._texts, job))
+
+    def _texts(self, job: _Job) -> list[ActionText]:
         if job.action is None:
-            return InstalledTogether(
-                connectors=[await self._installing.put_connector(connector) for connector in found], action=None
-            )
-        published = await in_thread(self._finding.action, job.action.wanted, job.action.published)
-        text = ActionText(job.action.text, job.action.replace, str(job.action.wanted), published.action.text)
-        return await self._installing.put_together(found, text)
+            return []
+        published = self._finding.action(job.action.wanted, job.action.published)
+        return [ActionText(job.action.text, job.action.replace, str(job.action.wanted), published.action.text)]
 
     def _found(self, job: _Job) -> list[FoundConnector]:
         """Return the job's connectors that are still not installed; another job may have installed some of them."""
@@ -592,7 +587,7 @@ class FetchJobs:
     async def _drop(self, job: _Job) -> None:
         """Delete the job's fetched files, except files that another job has fetched too or that a question is about."""
         others = [other for other in self._jobs.values() if other is not job and other.status in ("running", "ready")]
-        wanted = {kept for other in others for kept in other.staged} | await self._consents.fetched()
+        wanted = {kept for other in others for kept in other.staged} | await self._consents.staged()
         for digest in job.staged - wanted:
             await in_thread(self._base.staging.drop, digest)
 
@@ -641,16 +636,17 @@ def _source_of(action: ActionFile) -> ArtifactRequest:
     return parsed(ArtifactRequest.parse, action.source)
 
 
-def _together(action: _Action, connectors: Sequence[FoundConnector]) -> Together:
-    """Return the group that joins the questions about this action and its connectors. The same files always give the same
-    group.
-    """
-    what = {
-        "action": sha256_digest(action.text.encode()),
-        "connectors": sorted(connector.artifact.pin.hash for connector in connectors),
-    }
-    name = parse_action(action.text, file="the new action").name
-    return Together(group=sha256_digest(canonical_json(what)), for_action=name)
+def _subject(job: _Job) -> Subject | None:
+    """Return the consent that installing the job's artifacts needs: one for all of them. None if there is nothing to install."""
+    match job.about_connectors, job.about_action:
+        case [], action:
+            return action
+        case [connector], None:
+            return connector
+        case connectors, action:
+            name = f"{len(connectors)} connectors" if action is None else action.name
+            actions = () if action is None else (action,)
+            return InstallationConsent(name=name, connectors=tuple(connectors), actions=actions)
 
 
 def _moved(wanted: ArtifactRequest, expected: str, actual: str, why: str) -> AileronError:

@@ -7,6 +7,7 @@ tokens (secrets/signins.py).
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 import anyio.to_thread
 
@@ -21,6 +22,7 @@ from aileron.daemon.views import binding_facts
 from aileron.ledger.rows import ApprovalRow
 from aileron.model.consent import BindingConsent, ConsentKind, subject_digest
 from aileron.model.credential import OAuthGrant, Reach
+from aileron.model.manifest import ConnectorManifest
 from aileron.model.names import BindingName
 from aileron.model.secret import Secret
 from aileron.vault.bindings import Binding
@@ -42,14 +44,15 @@ class BindingHandler(ConsentHandler[BindingConsent]):
         self._store = store
         self._held = held
 
-    def asked(self, subject: BindingConsent) -> None:
-        """Bind the tokens that a sign-in holds in memory for this binding, if any, to the question about it."""
-        self._held.bind(subject.commitment, subject_digest(subject))
+    def asked(self, subject: BindingConsent, digest: str) -> None:
+        """Bind the tokens that a sign-in holds in memory for this binding, if any, to the question with this digest."""
+        self._held.bind(subject.commitment, digest)
 
-    def is_so(self, subject: BindingConsent) -> bool:
+    def is_so(self, subject: BindingConsent, coming: Sequence[ConnectorManifest] = ()) -> bool:
         """Return whether the home still matches the question. The change must replace the same binding, or none, for
         the same connector, and the installed versions of the connector must ask for no more than the question says. Without new
-        tokens, the question must also name the account of the stored sign-in, and the place where the secret is kept.
+        tokens, the question must also name the account of the stored sign-in, and the place where the secret is kept. `coming`
+        are the manifests of connectors that are installed together with the binding.
         """
         name = BindingName.parse(subject.name)
         before = self._base.vault.binding(name)
@@ -62,7 +65,7 @@ class BindingHandler(ConsentHandler[BindingConsent]):
             kept_at = self._base.vault.kept_at(subject.secret)
             if (subject.reference or None) != (None if kept_at is None else kept_at.words):
                 return False
-        versions = needing(self._base.connectors).get(subject.connector, [])
+        versions = needing(self._base.connectors, coming).get(subject.connector, [])
         return not _reach_of(subject).widened_to(binding_reach(versions, subject.connector, name.kind))
 
     async def carry_out(self, subject: BindingConsent, row: ApprovalRow) -> BindingEntry:
@@ -70,9 +73,7 @@ class BindingHandler(ConsentHandler[BindingConsent]):
         tokens, grant = None, None
         if subject.commitment is not None:
             again = f"aileron binding setup {subject.connector} --name {subject.name}"
-            held = self._held.release(
-                subject.commitment, subject_digest(subject), "what the provider gave at sign-in", again
-            )
+            held = self._held.release(subject.commitment, row.digest, "what the provider gave at sign-in", again)
             tokens, grant = held.value, held.grant
         elif subject.replaces and (known := self._base.vault.binding(BindingName.parse(subject.name))) is not None:
             grant = known.grant if known.secret == subject.secret else None

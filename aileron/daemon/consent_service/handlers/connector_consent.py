@@ -36,9 +36,9 @@ class ConnectorHandler(ConsentHandler[ConnectorConsent]):
         """Return whether the approver consented to exactly the connector's bytes, under any name."""
         return consents.has_connector_consent(subject.hash)
 
-    def fetched(self, subject: ConnectorConsent) -> str | None:
-        """Return the digest of the fetched archive; None if the connector is installed from a path on this machine."""
-        return None if is_path(subject.source) else subject.hash
+    def staged(self, subject: ConnectorConsent) -> frozenset[str]:
+        """Return the digest of the fetched archive; nothing if the connector is installed from a path on this machine."""
+        return frozenset() if is_path(subject.source) else frozenset({subject.hash})
 
     def is_so(self, _subject: ConnectorConsent) -> bool:
         """Return True, because a connector's artifact is checked only during installation, when it is read again."""

@@ -13,6 +13,7 @@ from aileron.daemon.consent_service.handlers.connector_consent import ConnectorH
 from aileron.daemon.consent_service.handlers.grant_consent import GrantHandler
 from aileron.daemon.consent_service.handlers.handler import ConsentHandler, S
 from aileron.daemon.consent_service.handlers.host_consent import HostHandler
+from aileron.daemon.consent_service.handlers.installation_consent import InstallationHandler
 from aileron.daemon.consent_service.handlers.passkey_consent import PasskeyHandler
 from aileron.daemon.consent_service.handlers.secret_consent import SecretHandler
 from aileron.daemon.consent_service.handlers.settings_consent import SettingsHandler
@@ -24,6 +25,7 @@ from aileron.model.consent import (
     ConnectorConsent,
     GrantConsent,
     HostConsent,
+    InstallationConsent,
     PasskeyConsent,
     SecretConsent,
     SettingsConsent,
@@ -41,6 +43,7 @@ class ConsentHandlers(NamedTuple):
     action_files: ActionFileHandler
     connectors: ConnectorHandler
     bindings: BindingHandler
+    installations: InstallationHandler
     secrets: SecretHandler
     grants: GrantHandler
     trusted_keys: TrustedKeyHandler
@@ -58,6 +61,8 @@ class ConsentHandlers(NamedTuple):
                 return _for(subject, self.connectors)
             case BindingConsent():
                 return _for(subject, self.bindings)
+            case InstallationConsent():
+                return _for(subject, self.installations)
             case SecretConsent():
                 return _for(subject, self.secrets)
             case GrantConsent():

@@ -31,7 +31,7 @@ from aileron.api.approvals import (
 )
 from aileron.api.bindings import BindingEntry
 from aileron.api.connectors import InstalledConnector
-from aileron.api.fetches import InstalledTogether
+from aileron.api.fetches import Installed
 from aileron.api.publishers import TrustedKeys
 from aileron.api.secrets import SecretStored
 from aileron.ledger.rows import ApprovalRow
@@ -55,7 +55,7 @@ CarriedOut = (
     | BindingEntry
     | GrantMade
     | InstalledConnector
-    | InstalledTogether
+    | Installed
     | PasskeyEnrolled
     | SecretStored
     | SettingsApproved
@@ -105,12 +105,12 @@ class ConsentHandler(abc.ABC, Generic[S]):
         """Return whether exactly this change was approved before, so that nobody is asked about it again."""
         return False
 
-    def asked(self, subject: S) -> None:
-        """Bind a value that is held in memory for `subject`, if any, to the question about it, which waits now."""
+    def asked(self, subject: S, digest: str) -> None:
+        """Bind a value that is held in memory for `subject`, if any, to the question with this digest, which waits now."""
 
-    def fetched(self, _subject: S) -> str | None:
-        """Return the digest of the file that was fetched for the question and is in staging; None if nothing was fetched."""
-        return None
+    def staged(self, _subject: S) -> frozenset[str]:
+        """Return the digests of the files that were fetched for the question and are in staging."""
+        return frozenset()
 
     @abc.abstractmethod
     def is_so(self, subject: S) -> bool:

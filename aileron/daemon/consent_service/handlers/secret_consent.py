@@ -15,7 +15,7 @@ from aileron.audit.log import Audit
 from aileron.daemon.consent_service.handlers.handler import ConsentHandler, ToFetch, out_of_date
 from aileron.daemon.consent_service.held_values import HeldValues
 from aileron.ledger.rows import ApprovalRow
-from aileron.model.consent import SecretConsent, subject_digest
+from aileron.model.consent import SecretConsent
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.secret import Secret
 from aileron.model.secret_reference import Elsewhere
@@ -32,9 +32,9 @@ class SecretHandler(ConsentHandler[SecretConsent]):
         self._held = held
         self._audit = audit
 
-    def asked(self, subject: SecretConsent) -> None:
-        """Bind the secret's new value, which is held in memory, to the question about it."""
-        self._held.bind(subject.commitment, subject_digest(subject))
+    def asked(self, subject: SecretConsent, digest: str) -> None:
+        """Bind the secret's new value, which is held in memory, to the question with this digest."""
+        self._held.bind(subject.commitment, digest)
 
     def is_so(self, subject: SecretConsent) -> bool:
         """Return whether the secret is still used only by bindings that the question names."""
@@ -46,9 +46,7 @@ class SecretHandler(ConsentHandler[SecretConsent]):
         first, return a ToFetch; `put_fetched` then stores the fetched value.
         """
         again = f"aileron secret set {subject.name}"
-        held = self._held.release(
-            subject.commitment, subject_digest(subject), f"the new value of {subject.name}", again
-        )
+        held = self._held.release(subject.commitment, row.digest, f"the new value of {subject.name}", again)
         if held.elsewhere is None:
             return await self.put(subject.name, held.value)
         to, token = (UNSET, UNSET) if held.fetch is None else (held.elsewhere.place, held.elsewhere.token or UNSET)

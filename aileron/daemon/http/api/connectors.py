@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from starlette.requests import Request
 
-from aileron.api.approvals import ConsentAnswer, ConsentsAnswer
+from aileron.api.approvals import ConsentAnswer
 from aileron.api.connectors import ConnectorList, InstallConnector, InstalledConnector, RemoveUnused, UpdateList
 from aileron.api.daemon import Removed
 from aileron.api.fetches import (
     Fetch,
     FetchRequest,
-    InstalledTogether,
+    Installed,
     InstallFetched,
     ReadSuite,
     ResolveFetched,
@@ -73,7 +73,7 @@ class ConnectorRoutes:
         """Set the text of an updated action, and return what the fetch would install with this text."""
         return await self._fetching.resolve(request.path_params["id"], asked.text)
 
-    async def install_fetched(self, request: Request, _asked: InstallFetched) -> InstalledTogether | ConsentsAnswer:
+    async def install_fetched(self, request: Request, _asked: InstallFetched) -> Installed | ConsentAnswer:
         """Install a fetched artifact."""
         return await self._fetching.install(request.path_params["id"])
 
