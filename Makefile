@@ -141,12 +141,12 @@ stress: $(VENV)/.dev
 fuzz: $(VENV)/.dev
 	HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest -p tests.fuzz -o timeout=0 $(FUZZED)
 
-$(VENV)/.demo: pyproject.toml .ci/setup
+$(VENV)/.demo: pyproject.toml hatch_build.py .ci/setup
 	PYTHON="$(PYTHON)" .ci/setup "$(VENV)"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[demo]'
 	@touch $@
 
-$(VENV)/.dev: pyproject.toml .ci/setup
+$(VENV)/.dev: pyproject.toml hatch_build.py .ci/setup
 	PYTHON="$(PYTHON)" .ci/setup "$(VENV)"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --editable '.[dev]'
 	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true # on all cores, as pip does not; some packages carry what is no Python

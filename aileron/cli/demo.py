@@ -26,6 +26,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from aileron.catalogue.service import service_named
 from aileron.cli.demo_servers import CalDav, EchoServer, SilentListener
 from aileron.cli.demo_terminal import TerminalResult, at_terminal
 from aileron.cli.output import is_terminal
@@ -142,7 +143,7 @@ class _Demo:
         self._show.chapter("Install a connector and its actions; the password goes to the vault, not to the connector")
         self._must("vault", "init")
         self._must("secret", "set", "caldav-mira", given=self._password)
-        self._install("caldav", _caldav_source(), caldav.port)
+        self._install("caldav", Path(service_named("caldav").directory), caldav.port)
         self._install("hostile", Path(__file__).parent / "demo_parts" / "hostile", echo.port)
         for connector, name in ((_CALDAV, "basic/caldav/mira"), (_HOSTILE, "basic/echo/mira")):
             self._must("binding", "setup", connector, "--name", name, "--username", "mira", "--secret", "caldav-mira")
@@ -596,12 +597,6 @@ def _check_installed() -> None:
             why=f"it is an optional package, and {' and '.join(f'`{name}`' for name in missing)} cannot be found",
             fix=install_command("demo"),
         )
-
-
-def _caldav_source() -> Path:
-    """Return the directory of the CalDAV connector: the copy in an installed wheel, or else the one in the source tree."""
-    installed = Path(__file__).parent / "demo_parts" / "caldav"
-    return installed if installed.is_dir() else Path(__file__).resolve().parents[2] / "connectors" / "caldav"
 
 
 def _moment(days: int, hour: int) -> datetime.datetime:

@@ -35,7 +35,7 @@ from aileron.registry.program import check_program
 from aileron.registry.sources import LeftOut, collected
 from aileron.registry.tarball import CONNECTOR, MANIFEST, pack
 
-__all__ = ["Application", "Built", "build", "made_up_logins", "made_up_region"]
+__all__ = ["Application", "Built", "build", "made_up_logins", "made_up_region", "unbound_protocols"]
 
 _EPOCH: Final = (1980, 1, 1, 0, 0, 0)
 """The earliest timestamp that a zip can hold; every entry gets this timestamp."""
@@ -80,6 +80,8 @@ def build(
     version: str | None = None,
     logins: Sequence[LoginTarget] = (),
     region: str | None = None,
+    account: str | None = None,
+    packed: Path | None = None,
 ) -> Built:
     """Build the sources in `directory`; `hosts` replace `hosts = ["bound-at-build"]` in the built manifest.
 
@@ -89,18 +91,22 @@ def build(
     `region` replaces `region = "bound-at-build"`: requests are signed for this region.
 
     `application` replaces `client_id = "bound-at-release"`, and its secret, if any, `client_secret`; `version`, which is
-    SemVer, replaces `version = "0.0.0-dev"`; a manifest without that placeholder must already state this version.
+    SemVer, replaces `version = "0.0.0-dev"`; a manifest without that placeholder must already state this version. `account`
+    is added to the connector's name as its last part, so that builds for different hosts have different names. `packed` is a
+    folder of packages that are packed beside the sources, as if they lay there.
 
     Raises AileronError(invalid_request) for an invalid manifest, a remaining or missing placeholder, a missing program, links, or
     too much data.
     """
     sources = collected(directory)
-    found = sources.found
+    found = sources.found if packed is None else collected(packed).found | sources.found
     if MANIFEST not in found:
         raise _refused(directory, f"no {MANIFEST}")
     unbound, path = found.pop(MANIFEST), directory / MANIFEST
     if version is not None:
         unbound = _with_version(unbound, path, version)
+    if account is not None:
+        unbound = _with_account(unbound, path, account)
     manifest = _with_operations(
         _bound(_with_region(unbound, path, region), path, hosts, logins, application), path, found
     )
@@ -219,8 +225,12 @@ def _maybe_only_login(data: bytes, hosts: Sequence[HostPort]) -> tuple[LoginTarg
 
 def made_up_logins(manifest: bytes) -> tuple[LoginTarget, ...]:
     """Return a login under `.invalid` for each login placeholder of a source, for uses without a real server."""
-    unbound = dict.fromkeys(found.decode() for found in _UNBOUND_LOGIN.findall(manifest))
-    return tuple(LoginTarget.parse(f"{protocol}://{protocol}.invalid:1") for protocol in unbound)
+    return tuple(LoginTarget.parse(f"{protocol}://{protocol}.invalid:1") for protocol in unbound_protocols(manifest))
+
+
+def unbound_protocols(manifest: bytes) -> tuple[str, ...]:
+    """Return the protocols of the login placeholders of a source, such as `imap`, in order."""
+    return tuple(dict.fromkeys(found.decode() for found in _UNBOUND_LOGIN.findall(manifest)))
 
 
 def _with_logins(data: bytes, path: Path, logins: Sequence[LoginTarget]) -> bytes:
@@ -289,6 +299,15 @@ def _with_version(data: bytes, path: Path, version: str) -> bytes:
     if said != version:
         raise _refused(path, f'version = "{said}" is neither "{UNRELEASED}" nor the version to release, {version}')
     return data
+
+
+def _with_account(data: bytes, path: Path, account: str) -> bytes:
+    """Return the manifest with `account` as the last part of the connector's name."""
+    name = str(parse_connector_manifest(data, file=str(path), allow_unbound=True).name)
+    pieces = re.split(rb"""["']%s["']""" % re.escape(name.encode()), data)
+    if len(pieces) != 2:
+        raise _refused(path, f'"{name}" is written {len(pieces) - 1} times; an account can be added to exactly one')
+    return f'"{name}/{account}"'.encode().join(pieces)
 
 
 def _with_application(data: bytes, path: Path, application: Application) -> bytes:

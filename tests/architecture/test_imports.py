@@ -25,6 +25,7 @@ DAEMON = (
     "aileron.approvals",
     "aileron.approver_key",
     "aileron.audit",
+    "aileron.catalogue",
     "aileron.connections",
     "aileron.egress",
     "aileron.secret_stores",
@@ -81,6 +82,8 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "aileron.approvals.difference",
     ),
     "aileron.registry": (*BASE, "aileron.extras"),
+    # The services that come with Aileron: their files are ours, the connectors made from them are not trusted.
+    "aileron.catalogue": (*BASE, "aileron.actions.manifest", "aileron.registry"),
     "aileron.ledger": BASE,
     "aileron.audit": (*BASE, "aileron.ledger"),
     "aileron.executor": (
@@ -233,6 +236,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         *BASE,
         "aileron.__version__",
         "aileron.approver_key",
+        "aileron.catalogue",
         "aileron.cell",
         "aileron.client",
         "aileron.extras",

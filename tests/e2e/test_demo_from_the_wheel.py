@@ -153,7 +153,11 @@ def test_the_wheel_has_every_file_of_the_source(wheel: Path) -> None:
     }
     assert source - names == set()
     assert {"aileron/web/templates/page.css", "aileron/web/templates/page.js"} <= names
-    assert {"aileron/cli/demo_parts/caldav/manifest.toml", "aileron/launch/pi_extension.js"} <= names
+    assert "aileron/launch/pi_extension.js" in names
+    services = {name.split("/")[3] for name in names if name.startswith("aileron/catalogue/services/")}
+    assert services == {path.parent.name for path in (ROOT / "connectors").glob("*/catalogue.toml")}
+    assert {"aileron/catalogue/packed/git/dulwich/objects.py", "aileron/catalogue/services/mail/manifest.toml"} <= names
+    assert not any("/tests/" in name for name in names if name.startswith("aileron/catalogue/services/"))
     assert {line.split(" = ")[0] for line in commands.splitlines() if " = " in line} == {"aileron", "aileron-mcp"}
 
 
