@@ -99,6 +99,7 @@ from aileron.api.secrets import (
     VaultBackup,
     VaultState,
 )
+from aileron.api.services import AddService, RemovedService, ServiceList
 from aileron.api.sessions import EndSession, NewSession, OpenSession, Session, SessionDetails, SessionList
 from aileron.model.invocation import Scope
 
@@ -250,6 +251,11 @@ ROUTES: Final = (
         ),
     ),
     RouteSpec("GET", "/v1/hub/entry", "publishers.show_hub_entry", _OPERATOR, HubDetail, query=("name",)),
+    RouteSpec("GET", "/v1/services", "services.list_services", _OPERATOR, ServiceList),
+    RouteSpec(
+        "POST", "/v1/services", "services.add_service", _OPERATOR, Installed, body=AddService, later=ConsentAnswer
+    ),
+    RouteSpec("DELETE", "/v1/services/{name}", "services.remove_service", _OPERATOR, RemovedService),
     RouteSpec("GET", "/v1/bindings", "bindings.list_bindings", _OPERATOR, BindingList),
     RouteSpec(
         "POST", "/v1/bindings", "bindings.add_binding", _OPERATOR, BindingEntry, body=AddBinding, later=ConsentAnswer

@@ -125,7 +125,7 @@ class Rooms:
             changed=outgoing.lending.send_own,
         )
         secrets = build_secrets(base, outgoing, consenting)
-        packages = build_packages(base, outgoing.egress, installing, consenting)
+        packages = build_packages(base, outgoing.egress, installing, consenting, secrets)
         spares = Spares(self._jails, base.connectors, SparesJournal(base.audit), self._what_spares_depend_on)
         spine = self._spine(base, outgoing, consenting, board, spares)
         runner = Runner(spine, runs, base.audit.watch)

@@ -70,6 +70,8 @@ def signature_words(signed: Signed) -> str:
     """Describe an artifact's signature in one line, for the card, the audit trail and the command's output."""
     if signed.status == "verified":
         return f"verified: {signed.by}, trusted for {signed.trusted_for}"
+    if signed.status == "bundled":
+        return "came with Aileron"
     return "UNSIGNED, although you trust a key of its publisher" if signed.expected else "unsigned"
 
 

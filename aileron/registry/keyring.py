@@ -71,13 +71,13 @@ class Authority(msgspec.Struct, frozen=True, order=True):
 
 
 class Signed(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of the check of an artifact's signature.
+    """The result of the check of an artifact's signature. An artifact that came with Aileron is `bundled`, and needs none.
 
     `by` is the key's fingerprint, or `Sigstore` and the workflow. `trusted_for` is the owner or repository whose artifacts the
     signer is trusted to sign, such as `github://owner`.
     """
 
-    status: Literal["verified", "unsigned"]
+    status: Literal["verified", "unsigned", "bundled"]
     by: str | None = None
     trusted_for: str | None = None
     expected: bool = False

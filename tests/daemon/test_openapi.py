@@ -144,6 +144,9 @@ class Walk:
             ("POST", "/v1/keyring/revoke", {"authority": "github://nobody"}),
             ("GET", "/v1/hub?text=mail&kind=neither"),
             ("GET", "/v1/hub/entry?name=none"),
+            ("POST", "/v1/services", {"service": "telegram", "actions": ["telegram-get-chat"]}),
+            ("GET", "/v1/services"),
+            ("DELETE", "/v1/services/telegram"),
         )
 
     def _secrets(self) -> None:

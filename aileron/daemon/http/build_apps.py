@@ -22,6 +22,7 @@ from aileron.daemon.http.api.daemon import DaemonRoutes
 from aileron.daemon.http.api.grants import GrantRoutes
 from aileron.daemon.http.api.publishers import PublisherRoutes
 from aileron.daemon.http.api.routes import Api, Handlers
+from aileron.daemon.http.api.services import ServiceRoutes
 from aileron.daemon.http.api.sessions import SessionRoutes
 from aileron.daemon.http.api.vault import VaultRoutes
 from aileron.daemon.http.cells import OnlyOfCells
@@ -182,6 +183,7 @@ def _handlers(
         grants=GrantRoutes(decisions.grants),
         connectors=ConnectorRoutes(connectors=packages.connectors, upkeep=packages.updates, fetching=packages.fetches),
         publishers=PublisherRoutes(packages.keys, packages.hub),
+        services=ServiceRoutes(packages.services, packages.connected),
         bindings=BindingRoutes(secrets.credentials, secrets.sign_ins),
         vault=VaultRoutes(vaults=secrets.vaults, secrets=secrets.stored, after_unlock=decisions.after_unlock),
         sessions=SessionRoutes(sessions),

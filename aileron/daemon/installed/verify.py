@@ -17,19 +17,24 @@ from typing import Final
 import msgspec
 
 from aileron.actions.manifest import parse_action
+from aileron.catalogue.service import service_named
 from aileron.daemon.installed.install import FoundConnector
+from aileron.model.canonical import sha256_digest
 from aileron.model.consent import ConnectorConsent, ConnectorUpdateConsent
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.manifest import ConnectorManifest
 from aileron.model.names import Fqn, OnConflict
 from aileron.model.plan import ConnectorPin
-from aileron.registry.artifact import ActionArtifact, ArtifactRequest, Trust, action_of, connector_of
+from aileron.registry.artifact import ActionArtifact, Artifact, ArtifactRequest, Trust, action_of, connector_of
 from aileron.registry.consent import connector_consent
 from aileron.registry.content import ContentStore
 from aileron.registry.install import read_artifact
+from aileron.registry.keyring import Signed
 from aileron.registry.staging import Staging
 
-__all__ = ["ArtifactVerifier", "is_path"]
+__all__ = ["ArtifactVerifier", "bundled_service", "bundled_source", "is_path"]
+
+_CATALOGUE: Final = "catalogue:"
 
 
 class ArtifactVerifier:
@@ -66,6 +71,15 @@ class ArtifactVerifier:
             raise _other_bytes(str(wanted), artifact.pin.hash, pin_hash)
         return FoundConnector(artifact, str(wanted), on_conflict)
 
+    def bundled(self, service: str, archive: bytes) -> Artifact:
+        """Return the connector of a service that came with Aileron, built for the person's hosts. Its program must be the one
+        that the catalogue pins, so it needs no signature. Raises AileronError (not_found, hash_mismatch, invalid_request).
+        """
+        artifact, program = connector_of(archive, Trust(), file=service), service_named(service).program
+        if (found := sha256_digest(artifact.connector)) != program:
+            raise _other_bytes(bundled_source(service), found, program)
+        return msgspec.structs.replace(artifact, signed=Signed(status="bundled"))
+
     def agreed(self, subject: ConnectorConsent) -> FoundConnector:
         """Return the connector that the question `subject` is about, after reading and checking its archive again. Raises
         AileronError (hash_mismatch) if the connector differs from the question's description.
@@ -75,6 +89,11 @@ class ArtifactVerifier:
             found = FoundConnector(read_artifact(Path(subject.source), trust=self.trust()), subject.source, on_conflict)
             if found.artifact.pin.hash != subject.hash:
                 raise _other_bytes(subject.source, found.artifact.pin.hash, subject.hash)
+        elif (service := bundled_service(subject.source)) is not None:
+            artifact = self.bundled(service, self._staging.take(subject.hash, subject.source))
+            if artifact.pin.hash != subject.hash:
+                raise _other_bytes(subject.source, artifact.pin.hash, subject.hash)
+            found = FoundConnector(artifact, subject.source, on_conflict)
         else:
             found = self.connector(ArtifactRequest.parse(subject.source), subject.hash, on_conflict)
         if not self._is_described(subject, found):
@@ -113,8 +132,22 @@ class ArtifactVerifier:
 
 
 def is_path(source: str) -> bool:
-    """Return whether a connector's source is a path on this machine, and not NAME@VERSION."""
+    """Return whether a connector's source is a path on this machine, and not NAME@VERSION or a service of the catalogue."""
     return source.startswith("/")
+
+
+def bundled_source(service: str) -> str:
+    """Return the source of a connector that came with Aileron as part of this service.
+
+    >>> bundled_source("mail"), bundled_service("catalogue:mail"), bundled_service("github://acme/mail@1.0.0")
+    ('catalogue:mail', 'mail', None)
+    """
+    return f"{_CATALOGUE}{service}"
+
+
+def bundled_service(source: str) -> str | None:
+    """Return the service of the catalogue that a source names; None for any other source."""
+    return source.removeprefix(_CATALOGUE) if source.startswith(_CATALOGUE) else None
 
 
 def _other_bytes(source: str, found: str, agreed: str) -> AileronError:

@@ -117,7 +117,7 @@ class Credentials:
             reach=binding.reach,
             grant=binding.grant,
             suspended=sorted({words for found in widened.values() for words in found}),
-            last_used_at=await self._last_used(binding),
+            last_used_at=await self.last_used(binding),
             used_by=[
                 BindingUser(
                     connector=binding.connector,
@@ -129,6 +129,10 @@ class Credentials:
             ],
         )
 
+    async def secret_ready(self, name: str) -> None:
+        """Wait until the value of a secret that is kept elsewhere is known. Raises AileronError as SecretsInStores does."""
+        await self._elsewhere.secret_ready(name)
+
     async def bind(
         self, connector: str, name: str, username: str | None, secret: str, details: LoginDetails | None = None
     ) -> BindingEntry | ConsentAnswer:
@@ -138,7 +142,7 @@ class Credentials:
         async with self._base.changing:
             reach, _ = await anyio.to_thread.run_sync(lambda: self.reach_for(str(fqn), binding_name))
             binding = _made_now(binding_name, str(fqn), username, secret, reach, details)
-            await anyio.to_thread.run_sync(lambda: self._check_usable(binding))
+            await anyio.to_thread.run_sync(lambda: self.check_usable(binding))
             answer = await self._consents.maybe_ask(
                 lambda: binding_consent(binding, reach, self._base.vault.kept_at(binding.secret))
             )
@@ -169,7 +173,7 @@ class Credentials:
             )
             if secret is None:
                 binding = msgspec.structs.replace(binding, grant=before.grant)
-            await anyio.to_thread.run_sync(lambda: self._check_usable(binding, replace=True))
+            await anyio.to_thread.run_sync(lambda: self.check_usable(binding, replace=True))
             answer = await self._consents.maybe_ask(
                 lambda: binding_consent(binding, reach, self._base.vault.kept_at(binding.secret), replaces=True)
             )
@@ -214,7 +218,7 @@ class Credentials:
         newest = newest_of_kind(versions, connector, name.kind)
         return binding_reach(versions, connector, name.kind), newest
 
-    def _check_usable(self, binding: Binding, *, replace: bool = False) -> None:
+    def check_usable(self, binding: Binding, *, replace: bool = False) -> None:
         """Check that the binding can be stored and used. Raises AileronError as Vault.bind does, or (binding_failed)
         if no token can be obtained with the binding's secret.
         """
@@ -247,7 +251,7 @@ class Credentials:
                     found.setdefault(required.version, []).append(entry.name)
         return found
 
-    async def _last_used(self, binding: Binding) -> str | None:
+    async def last_used(self, binding: Binding) -> str | None:
         """Return when a request last used the binding, according to the record; None if none of the connector's newest requests
         used the binding.
         """

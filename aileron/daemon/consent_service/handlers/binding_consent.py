@@ -81,6 +81,10 @@ class BindingHandler(ConsentHandler[BindingConsent]):
         await self._store.put(ConsentKind.BINDING, subject.name, subject_digest(subject), row.id)
         return result
 
+    async def put_stored(self, subject: BindingConsent) -> BindingEntry:
+        """Make a new binding of a stored secret. Raises AileronError as `put` does."""
+        return await self.put(_binding_of(subject, None))
+
     async def put(self, binding: Binding, *, replace: bool = False, tokens: Secret | None = None) -> BindingEntry:
         """Store a binding, and `tokens` as its secret in the same write. Raises AileronError as Vault.bind and `bind_sign_in`
         do.

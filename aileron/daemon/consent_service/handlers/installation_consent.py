@@ -84,6 +84,15 @@ class InstallationHandler(ConsentHandler[InstallationConsent]):
         bound = [await self._bindings.carry_out(binding, row) for binding in subject.bindings]
         return msgspec.structs.replace(installed, bindings=bound)
 
+    async def put(self, subject: InstallationConsent) -> Installed:
+        """Install everything and make the bindings, in a home whose changes need no approval. Raises AileronError as `carry_out`
+        does.
+        """
+        found, actions = await anyio.to_thread.run_sync(self._as_approved, subject)
+        installed = await self._installing.put_together(found, actions)
+        bound = [await self._bindings.put_stored(binding) for binding in subject.bindings]
+        return msgspec.structs.replace(installed, bindings=bound)
+
     def _as_approved(self, subject: InstallationConsent) -> tuple[list[FoundConnector], list[ActionText]]:
         """Return the connectors, and the texts of the actions, after reading fetched files again and comparing every part
         with the question. Raises AileronError (hash_mismatch) for a difference.

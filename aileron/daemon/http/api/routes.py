@@ -37,6 +37,7 @@ from aileron.daemon.http.api.daemon import DaemonRoutes
 from aileron.daemon.http.api.grants import GrantRoutes
 from aileron.daemon.http.api.publishers import PublisherRoutes
 from aileron.daemon.http.api.requests import body_of
+from aileron.daemon.http.api.services import ServiceRoutes
 from aileron.daemon.http.api.sessions import SessionRoutes
 from aileron.daemon.http.api.vault import VaultRoutes
 from aileron.daemon.http.responses import as_json, failure_answer
@@ -64,6 +65,7 @@ class Handlers(msgspec.Struct, frozen=True, kw_only=True):
     grants: GrantRoutes
     connectors: ConnectorRoutes
     publishers: PublisherRoutes
+    services: ServiceRoutes
     bindings: BindingRoutes
     vault: VaultRoutes
     sessions: SessionRoutes

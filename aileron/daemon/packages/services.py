@@ -1,0 +1,167 @@
+"""Services of the catalogue, for one account each: added with everything that belongs to them, listed, removed.
+
+Runs in the daemon, behind the operator's socket. The catalogue is ours; the values that the person gives, such as hosts, are
+checked like a manifest's.
+
+Rules
+- A service is added whole, or not at all: connector, actions and bindings are one question (ADR 78), and one installation.
+- An account that is there is not changed by adding it again; it is removed first.
+- Nothing is kept about an account but what it consists of. Its name is that of its bindings and actions.
+
+Source: docs/reference/http-api.md#services. Not here: the catalogue (aileron/catalogue), sign-ins (secrets/signins.py).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import anyio.to_thread
+
+from aileron.actions.manifest import parse_action
+from aileron.api.approvals import ConsentAnswer
+from aileron.api.fetches import Installed
+from aileron.api.services import AddService, ServiceCredential
+from aileron.catalogue.preparing import Hosts, action_texts, built, label
+from aileron.catalogue.service import Service, service_named
+from aileron.daemon.consent_service.consent_checks import ConsentChecks
+from aileron.daemon.consent_service.consents import ConsentService
+from aileron.daemon.consent_service.handlers.installation_consent import InstallationHandler
+from aileron.daemon.foundation import Foundation
+from aileron.daemon.installed.access_summary import binding_consent
+from aileron.daemon.installed.install import Installer
+from aileron.daemon.installed.verify import ArtifactVerifier, bundled_source
+from aileron.daemon.secrets.credentials import Credentials, parsed
+from aileron.model.consent import ActionFileConsent, BindingConsent, InstallationConsent
+from aileron.model.credential import Reach
+from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.login import LoginTarget
+from aileron.model.names import BindingName, HostPort
+from aileron.model.secret import Secret
+from aileron.registry.artifact import Artifact
+from aileron.registry.connector_build import Application
+from aileron.registry.consent import connector_consent
+from aileron.vault.bindings import Binding
+
+__all__ = ["Services"]
+
+
+class Services:
+    """Service that adds the catalogue's services. One instance per daemon."""
+
+    def __init__(
+        self,
+        base: Foundation,
+        *,
+        consent_checks: ConsentChecks,
+        consents: ConsentService,
+        approved: InstallationHandler,
+        finding: ArtifactVerifier,
+        installing: Installer,
+        credentials: Credentials,
+    ) -> None:
+        self._base = base
+        self._consent_checks = consent_checks
+        self._consents = consents
+        self._approved = approved
+        self._finding = finding
+        self._installing = installing
+        self._credentials = credentials
+
+    async def add(self, asked: AddService) -> Installed | ConsentAnswer:
+        """Add a service for an account, or ask a person to approve that first.
+
+        Raises AileronError (not_found) for an unknown service, action or secret, (invalid_request) for a value that is missing or
+        not valid and for an account that is there, and as registry.install and the vault do.
+        """
+        service, given = service_named(asked.service), _given(asked)
+        made = await anyio.to_thread.run_sync(built, service, asked.identity, given)
+        for credential in asked.credentials:
+            await self._credentials.secret_ready(credential.secret)
+        async with self._base.changing:
+            artifact = self._finding.bundled(service.name, made.archive)
+            subject = await anyio.to_thread.run_sync(self._described, service, asked, artifact)
+            await anyio.to_thread.run_sync(self._base.staging.put, artifact.pin.hash, made.archive)
+            answer = await self._consents.maybe_ask_about(subject)
+            if answer is not None:
+                return answer
+            try:
+                return await self._approved.put(subject)
+            finally:
+                await anyio.to_thread.run_sync(self._base.staging.drop, artifact.pin.hash)
+
+    def _described(self, service: Service, asked: AddService, artifact: Artifact) -> InstallationConsent:
+        """Return the question about a service. Reads files. Raises AileronError as `add` does."""
+        name = label(service.name, asked.identity)
+        self._installing.check_runs_here(artifact)
+        installed = self._finding.installed(artifact.manifest.name)
+        connector = connector_consent(artifact, bundled_source(service.name), "replace", installed=installed)
+        return InstallationConsent(
+            name=name,
+            connectors=(connector,),
+            actions=tuple(self._actions(service, asked, artifact)),
+            bindings=tuple(self._binding(service, asked.identity, artifact, found) for found in asked.credentials),
+        )
+
+    def _actions(self, service: Service, asked: AddService, artifact: Artifact) -> Sequence[ActionFileConsent]:
+        coming = {artifact.pin: artifact.manifest}
+        return [
+            self._consent_checks.consent_to(
+                parse_action(text, file=name),
+                install=True,
+                replace=True,
+                before=self._base.actions.maybe_load(parse_action(text, file=name).name),
+                coming=coming,
+            )
+            for name, text in zip(
+                asked.actions,
+                action_texts(service, asked.actions, asked.identity, artifact.pin),
+                strict=True,
+            )
+        ]
+
+    def _binding(
+        self, service: Service, identity: str, artifact: Artifact, credential: ServiceCredential
+    ) -> BindingConsent:
+        need = artifact.manifest.credential
+        if need is None:
+            raise AileronError(
+                FailureClass.INVALID_REQUEST, f"{service.name} needs no credential", boundary=Boundary.USER
+            )
+        only_reads = credential.details is not None and credential.details.read_only
+        name = BindingName(need.kind, f"{service.name}-reader" if only_reads else service.name, identity)
+        if self._base.vault.binding(name) is not None:
+            raise AileronError(
+                FailureClass.INVALID_REQUEST,
+                f"{label(service.name, identity)} is connected already: remove it first (`aileron remove "
+                f"{label(service.name, identity)}`), or add another account with `--as NAME`",
+                boundary=Boundary.USER,
+            )
+        reach = Reach.of(artifact.manifest)
+        binding = Binding(
+            name=name,
+            connector=str(artifact.manifest.name),
+            kind=need.kind,
+            username=credential.username,
+            secret=credential.secret,
+            created_at=time.time(),
+            reach=reach,
+            grant=None,
+            details=credential.details,
+        )
+        self._credentials.check_usable(binding)
+        return binding_consent(binding, reach, self._base.vault.kept_at(binding.secret))
+
+
+def _given(asked: AddService) -> Hosts:
+    """Return the person's values, parsed. Raises AileronError(invalid_request)."""
+    application = None
+    if asked.client_id is not None:
+        secret = None if asked.client_secret is None else Secret(asked.client_secret.encode())
+        application = Application(client_id=asked.client_id, client_secret=secret)
+    return Hosts(
+        hosts=tuple(parsed(HostPort.parse, host) for host in asked.hosts),
+        logins=tuple(parsed(LoginTarget.parse, login) for login in asked.logins),
+        region=asked.region,
+        application=application,
+    )
