@@ -21,8 +21,8 @@ import getpass
 import os
 import re
 import shlex
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, assert_never
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, assert_never
 
 import msgspec
 
@@ -44,7 +44,7 @@ from aileron.model.credential_kind import UserNameRule, maybe_credential_facts
 from aileron.model.host_key import fingerprint
 from aileron.model.json_value import dict_of, list_of
 from aileron.model.login import LoginDetails, LoginTarget, protocol_facts
-from aileron.model.manifest import CredentialKind
+from aileron.model.manifest import ConnectorManifest, CredentialKind
 from aileron.model.request_signing import StoredAs
 from aileron.model.secret_reference import SecretReference
 from aileron.model.visible import visible
@@ -58,15 +58,18 @@ __all__ = [
     "SOURCE_S",
     "BindOptions",
     "BindRequest",
+    "asked_details",
     "bind",
     "bind_request_of",
     "check_source",
     "facts_of",
+    "free_name",
     "keep_at",
     "mended",
     "print_new",
     "reauthorize",
     "rebind",
+    "typed_secret",
 ]
 
 _MAX_NAME = 60
@@ -166,6 +169,32 @@ class BindRequest(NamedTuple):
     """Description, for people, of how requests carry the credential; None if the connector logs in instead."""
     stores: StoredAs | None = None
     """Form in which the secret of an OAuth client that requests tokens is stored; None for other credentials."""
+
+    @classmethod
+    def of_manifest(
+        cls, manifest: ConnectorManifest, *, logins: Sequence[LoginTarget] = (), hosts: Sequence[str] = ()
+    ) -> Self:
+        """Return the request of a connector that is not installed yet; `logins` and `hosts` are in place of its placeholders.
+
+        Raises Problem if the connector needs no credential.
+        """
+        need = manifest.credential
+        if need is None:
+            raise Problem.usage(f"{manifest.name} needs no credential")
+        return cls(
+            connector=str(manifest.name),
+            kind=need.kind,
+            scope=need.scope,
+            hosts=(*map(str, manifest.hosts or hosts), *(str(login.destination) for login in logins)),
+            scopes=() if manifest.oauth2 is None else manifest.oauth2.scopes,
+            logins=tuple(logins),
+            commands=need.commands,
+        )
+
+    @property
+    def asks_username(self) -> bool:
+        """True if a person is asked for a user name before the secret."""
+        return self.needs_username or bool(self.logins)
 
     @property
     def stored(self) -> str:
@@ -283,16 +312,16 @@ def bind(supervisor: Supervisor, wanted: BindRequest, given: BindOptions) -> int
         how = fitting(wanted, given.how)
         return sign_in(supervisor, wanted.connector, name, how, finish, username=given.username)
     rule, username = wanted.username, given.username
-    if username is None and (wanted.needs_username or wanted.logins):
+    if username is None and wanted.asks_username:
         username = ask("User name" if rule is None else rule.words)
     has_secret = given.secret is not None or given.source is not None
-    secret = None if has_secret or wanted.stores != "private_key" else _typed(wanted)
+    secret = None if has_secret or wanted.stores != "private_key" else typed_secret(wanted)
     if username is None and rule is not None and not has_secret and not _says_who(wanted, secret):
         username = ask(rule.words)
     details = given.details
     if wanted.kind == "login":
         is_whole = given.username is not None and has_secret
-        details = _asked_details(wanted, details, asks_role=not is_whole)
+        details = asked_details(wanted, details, asks_role=not is_whole)
     binding = AddBinding(
         connector=wanted.connector,
         name=name,
@@ -305,7 +334,7 @@ def bind(supervisor: Supervisor, wanted: BindRequest, given: BindOptions) -> int
     if given.source is not None:
         body = SetSecret(reference=given.source, token=given.token)
     else:
-        body = SetSecret(value_base64=base64.b64encode(secret or _typed(wanted)).decode())
+        body = SetSecret(value_base64=base64.b64encode(secret or typed_secret(wanted)).decode())
     return _bind_stored(supervisor, binding, body, given, finish)
 
 
@@ -318,7 +347,7 @@ def check_source(source: str | None, token: str | None) -> None:
     parsed("--from:", SecretReference.parse, source)
 
 
-def _asked_details(wanted: BindRequest, given: LoginDetails, *, asks_role: bool) -> LoginDetails:
+def asked_details(wanted: BindRequest, given: LoginDetails, *, asks_role: bool) -> LoginDetails:
     """Return the details of a login: those in `given`, and others that the person at this terminal is asked for. Raises
     Problem if the person does not confirm the server's key.
 
@@ -621,7 +650,7 @@ def _problem_of(name: str) -> str | None:
     return None
 
 
-def _typed(wanted: BindRequest) -> bytes:
+def typed_secret(wanted: BindRequest) -> bytes:
     """Return the secret that the person types, or the content of the file whose name they type."""
     stored = wanted.stored
     form = _form_of(stored)
@@ -655,7 +684,7 @@ def _bind_stored(
 
     Store the secret in the vault first, and remove it if the binding fails or is denied.
     """
-    stored = _free_name(supervisor, binding.name)
+    stored = free_name(supervisor, binding.name)
     path = path_of("v1", "secrets", stored)
     kept = supervisor.change(SecretStored, "PUT", path, secret, wait_s=SOURCE_S)
     if isinstance(kept, ConsentAnswer):  # consent for its token comes first
@@ -695,7 +724,7 @@ def _post(supervisor: Supervisor, binding: AddBinding) -> msgspec.Struct:
         raise
 
 
-def _free_name(supervisor: Supervisor, binding: str) -> str:
+def free_name(supervisor: Supervisor, binding: str) -> str:
     """Return an unused name for the secret, derived from the binding's name.
 
     Names in pending approvals count as used, so that no secret is overwritten.

@@ -119,6 +119,18 @@ EXAMPLES: Final[dict[str, tuple[str, str]]] = {
         "aileron grant revoke 7d304f2a",
         "aileron grant revoke 7d304f2a --yes",
     ),
+    "add": (
+        "aileron add github",
+        "aileron add caldav --as work --host calendar.example.com --actions reads",
+    ),
+    "services": (
+        "aileron services",
+        "aileron services --json",
+    ),
+    "remove": (
+        "aileron remove github",
+        "aileron remove work-caldav --yes",
+    ),
     "approver init": (
         "aileron approver init",
         "aileron approver init --replace",

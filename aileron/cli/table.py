@@ -38,7 +38,21 @@ SECTIONS: Final = {
     "Try it": ("demo", "demo-server"),
     "Connect agents": ("launch", "sessions", "mcp"),
     "Run and decide": ("run", "console", "approve", "deny", "approval", "open", "grant"),
-    "Set up": ("action", "connector", "sync", "hub", "keyring", "binding", "secret", "vault", "approver", "config"),
+    "Set up": (
+        "add",
+        "services",
+        "remove",
+        "action",
+        "connector",
+        "sync",
+        "hub",
+        "keyring",
+        "binding",
+        "secret",
+        "vault",
+        "approver",
+        "config",
+    ),
     "Inspect": ("audit", "status", "doctor", "daemon", "completion"),
 }
 """Sections of the top-level help: commands by what a person wants to do."""
@@ -96,6 +110,9 @@ COMMANDS: Final[dict[str, Single | Group]] = {
     "mcp": Group("Connect agents over the Model Context Protocol (MCP).", "mcp.config"),
     "open": Group("Open waiting approvals in your browser.", "page.approval page.approvals"),
     "grant": Group("Manage grants: runs that need no approval, within limits.", "grant.add grant.list_ grant.revoke"),
+    "add": Single("Add a service: its connector, actions and your credential.", "add.add"),
+    "services": Single("List the services that are connected.", "add.services"),
+    "remove": Single("Remove a service with all that came with it.", "add.remove"),
     "approver": Group(
         "Manage the key and the passkeys that sign decisions.",
         "approver.init approver.status approver.passkeys approver.revoke_passkey",

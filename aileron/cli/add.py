@@ -1,0 +1,405 @@
+"""The dialogue of `aileron add`: what a service can reach, which actions, the credential, one consent, and a read that shows that
+it works.
+
+Runs in a command. Everything that is asked can be given as an option; without a terminal, what is missing is an error that names
+the option. The daemon decides and installs.
+
+Rules
+- A person is told what the service reaches and what it costs before anything is asked.
+- A typed secret is stored first, and removed again if the service is then not added.
+- Enter alone takes the answer that is shown. None of these answers lets an action that does more than read run without approval.
+
+Source: docs/how-to/add-a-service.md. Not here: options (commands/add.py), the decision (decision_dialogue.py), sign-ins
+(signin.py).
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from aileron.api.daemon import Removed
+from aileron.api.fetches import Installed
+from aileron.api.secrets import SecretStored, SetSecret
+from aileron.api.services import AddService, ServiceCredential, ServiceList
+from aileron.catalogue.preparing import FIRST, label
+from aileron.catalogue.service import Check, Service
+from aileron.cli import output
+from aileron.cli.bind import BindRequest, asked_details, free_name, typed_secret
+from aileron.cli.decision_dialogue import carry_through
+from aileron.cli.plan import COLUMN
+from aileron.cli.problem import INTERRUPTED, OK, UNFINISHED, Problem, parsed
+from aileron.cli.prompts import ask, ask_now, can_ask, choose, is_yes
+from aileron.cli.signin import How, browser, open_page, sign_in
+from aileron.cli.supervisor import Supervisor, path_of
+from aileron.model.json_value import JSON, JSONObject
+from aileron.model.login import LoginDetails, LoginTarget
+from aileron.model.manifest import ConnectorManifest
+from aileron.model.names import BINDING_PART, HostPort
+from aileron.model.visible import visible
+from aileron.registry.connector_build import unbound_protocols
+
+__all__ = ["AddOptions", "add_service"]
+
+_READS, _ALL, _SOME = "1", "2", "3"
+_CHECK_S: Final = 25.0
+"""Seconds that the check of a service may take: as long as `aileron run` waits by itself."""
+_PLACE: Final = re.compile(r"\{([a-z_]+)(\.count)?\}")
+_PORTS: Final = {"imap": 993, "smtp": 465, "ssh": 22, "postgres": 5432}
+"""Ports that are offered for a server: those with TLS from the start, where the protocol has one."""
+
+
+class AddOptions(NamedTuple):
+    """Options of the command line. What is None is asked at a terminal, or not needed."""
+
+    identity: str | None = None
+    actions: str | None = None
+    """`reads`, `all`, or names of actions separated by commas."""
+    hosts: tuple[str, ...] = ()
+    logins: tuple[str, ...] = ()
+    region: str | None = None
+    client_id: str | None = None
+    client_secret: str | None = None
+    username: str | None = None
+    secret: str | None = None
+    """Name of a stored secret."""
+    host_key: str | None = None
+    database: str | None = None
+    yes: bool = False
+    as_json: bool = False
+
+
+def add_service(supervisor: Supervisor, service: Service, manifest: ConnectorManifest, given: AddOptions) -> int:
+    """Add a service for one account. Return the exit code. Raises Problem if a value is missing or it cannot be added."""
+    if can_ask() and not given.as_json:
+        _introduce(service, manifest)
+    supervisor.open_or_create_vault()
+    identity = _identity(supervisor, service, given)
+    asked = AddService(
+        service=service.name,
+        identity=identity,
+        hosts=_hosts(service, given),
+        logins=_logins(service, given),
+        region=_region(service, given),
+        client_id=_client_id(service, given),
+        client_secret=given.client_secret,
+        actions=_actions(service, given),
+    )
+    wanted = _request(manifest, asked)
+    _tell_where(service)
+    with _stored_credentials(supervisor, service, wanted, asked, given) as credentials:
+        code = _added(supervisor, msgspec.structs.replace(asked, credentials=credentials), given)
+        if code != OK:
+            return credentials.left(code)
+    if wanted.kind == "oauth2" and (code := _signed_in(supervisor, wanted, service, identity, given)) != OK:
+        return code
+    secret = credentials[0].secret if credentials else None
+    return _checked(supervisor, service, identity, given, secret)
+
+
+# What is asked
+
+
+def _introduce(service: Service, manifest: ConnectorManifest) -> None:
+    reaches = [str(host) for host in manifest.hosts] or "the server that you name next, and nothing else"
+    need = manifest.credential
+    facts = [
+        ("service", f"{service.title}: {service.line}"),
+        ("reaches", reaches),
+        ("wants", None if need is None else need.scope),
+        ("costs", service.credential.costs),
+    ]
+    output.print_facts(facts, "stderr", column=COLUMN)
+    output.note("")
+
+
+def _identity(supervisor: Supervisor, service: Service, given: AddOptions) -> str:
+    """Return the name of the account: the given one, `me` for the first account of a service, or one that the person gives."""
+    taken = {
+        entry.identity
+        for entry in supervisor.fetch(ServiceList, "GET", "/v1/services").services
+        if entry.service == service.name
+    }
+    identity = given.identity or (FIRST if FIRST not in taken else None)
+    while identity is None or identity in taken or not BINDING_PART.fullmatch(identity):
+        problem = (
+            f"{service.name} is connected already, as {', '.join(sorted(taken))}"
+            if identity is None or identity in taken
+            else f"{identity!r} is not lower-case letters, digits, '.', '_' or '-'"
+        )
+        if not can_ask() or given.identity is not None:
+            raise Problem.usage(problem, fix=f"aileron add {service.name} --as NAME")
+        output.note(visible(problem))
+        identity = ask("A name for this account, such as work")
+    return identity
+
+
+def _actions(service: Service, given: AddOptions) -> tuple[str, ...]:
+    """Return the names of the chosen actions."""
+    every = service.actions
+    reads = tuple(name for name in every if service.only_reads(name))
+    if given.actions is not None:
+        return {"reads": reads, "all": every}.get(given.actions) or _named(given.actions)
+    if not can_ask():
+        raise Problem.usage("no terminal to choose actions at", fix=f"aileron add {service.name} --actions reads|all")
+    gated = [name for name in every if name not in reads]
+    output.note(f"  {_READS}  only those that read: {_short(reads)}")
+    output.note(f"  {_ALL}  all; these ask you each time: {_short(gated)}")
+    output.note(f"  {_SOME}  one by one")
+    match choose(f"Which actions? [{_READS}-{_SOME}, Enter for {_ALL}] ", (_READS, _ALL, _SOME)):
+        case "" | "2":
+            return every
+        case "1":
+            return reads
+        case "3":
+            return tuple(name for name in every if is_yes(f"{name} ({_what_it_does(service, name)})? [y/N] "))
+        case _:
+            raise Problem("nothing added", exit_code=6, name="cancelled")
+
+
+def _named(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _short(names: Sequence[str]) -> str:
+    """Return some names in a line, and the number of the rest."""
+    shown = ", ".join(names[:4])
+    return f"{shown} and {len(names) - 4} more" if len(names) > 4 else shown or "nothing"
+
+
+def _what_it_does(service: Service, name: str) -> str:
+    return "only reads" if service.only_reads(name) else "asks you each time"
+
+
+def _hosts(service: Service, given: AddOptions) -> tuple[str, ...]:
+    if "host" not in service.asks:
+        return ()
+    if given.hosts:
+        return tuple(str(parsed("--host", HostPort.parse, _with_port(host, 443))) for host in given.hosts)
+    if not can_ask():
+        raise Problem.usage("no terminal to ask for a server at", fix=f"aileron add {service.name} --host NAME:PORT")
+    return (str(_asked_host("Server, such as calendar.example.com", 443)),)
+
+
+def _asked_host(question: str, port: int) -> HostPort:
+    """Ask for a server until the answer is a host name, with or without a port."""
+    while True:
+        typed = ask(question).removeprefix("https://").rstrip("/")
+        try:
+            return HostPort.parse(_with_port(typed, port))
+        except ValueError as error:
+            output.note(visible(str(error)))
+
+
+def _with_port(host: str, port: int) -> str:
+    return host if ":" in host else f"{host}:{port}"
+
+
+def _logins(service: Service, given: AddOptions) -> tuple[str, ...]:
+    if "login" not in service.asks:
+        return ()
+    if given.logins:
+        return tuple(str(parsed("--login", LoginTarget.parse, login)) for login in given.logins)
+    protocols = unbound_protocols(service.manifest)
+    if not can_ask():
+        why = f"a login for each of: {', '.join(protocols)}"
+        fix = f"aileron add {service.name} --login PROTOCOL://NAME:PORT"
+        raise Problem.usage("no terminal to ask for servers at", why=why, fix=fix)
+    return tuple(
+        f"{protocol}://{_asked_host(f'{protocol.upper()} server', _PORTS.get(protocol, 443))}" for protocol in protocols
+    )
+
+
+def _region(service: Service, given: AddOptions) -> str | None:
+    if "region" not in service.asks:
+        return None
+    if given.region is None and not can_ask():
+        raise Problem.usage("no terminal to ask for a region at", fix=f"aileron add {service.name} --region REGION")
+    return given.region or ask("Region, such as eu-central-1", "us-east-1")
+
+
+def _client_id(service: Service, given: AddOptions) -> str | None:
+    if "application" not in service.asks or given.client_id is not None:
+        return given.client_id
+    raise Problem.usage(
+        f"{service.title} needs {service.credential.costs}",
+        why="; ".join(service.credential.steps),
+        fix=f"aileron add {service.name} --client-id ID --client-secret-file FILE",
+    )
+
+
+def _tell_where(service: Service) -> None:
+    """Tell the person where to get a credential with the least rights, and open the page if they want."""
+    if not can_ask():
+        return
+    output.note("")
+    for number, step in enumerate(service.credential.steps, start=1):
+        output.note(f"  {number}. {step}" if len(service.credential.steps) > 1 else f"  {step}")
+    for permission in service.credential.permissions:
+        output.note(f"     {permission.name}: {permission.access}; for {permission.needed_for}")
+    page = service.credential.page
+    if page is None:
+        return
+    output.note(f"  {page}")
+    opener = browser()
+    if opener is not None and is_yes("Open this page? [y/N] "):
+        open_page(opener, page)
+
+
+# The credential
+
+
+class _Credentials(tuple[ServiceCredential, ...]):
+    """Credentials whose secrets were typed here: they are kept if the service is added, or may still be."""
+
+    is_kept = True
+
+    def left(self, code: int) -> int:
+        """Note how adding ended, so that secrets of a service that was denied are removed. Return the code."""
+        self.is_kept = code in (OK, UNFINISHED, INTERRUPTED)
+        return code
+
+
+@contextlib.contextmanager
+def _stored_credentials(
+    supervisor: Supervisor, service: Service, wanted: BindRequest, asked: AddService, given: AddOptions
+) -> Iterator[_Credentials]:
+    """Yield the credentials of a service, whose typed secrets are stored; remove these secrets if adding it fails."""
+    if wanted.kind == "oauth2":
+        yield _Credentials()
+        return
+    if given.secret is not None:
+        yield _Credentials((_credential(wanted, given.secret, given.username, given, LoginDetails()),))
+        return
+    if not can_ask():
+        raise Problem.usage(
+            "no terminal to type a credential at",
+            fix=f"aileron add {service.name} --secret NAME",
+        )
+    stored: list[str] = []
+    found = _Credentials()
+    try:
+        for role in service.roles or ("",):
+            if role == "writer" and not is_yes("Does another role change rows? [y/N] "):
+                continue
+            username = given.username or (ask(_user_words(wanted, role)) if wanted.asks_username else None)
+            details = LoginDetails(read_only=role == "reader", host_key=given.host_key, database=given.database)
+            details = asked_details(wanted, details, asks_role=False)
+            value = typed_secret(wanted)
+            name = free_name(supervisor, f"{wanted.kind}/{service.name}{f'-{role}' if role else ''}/{asked.identity}")
+            body = SetSecret(value_base64=base64.b64encode(value).decode())
+            supervisor.fetch(SecretStored, "PUT", path_of("v1", "secrets", name), body)
+            stored.append(name)
+            found = _Credentials((*found, _credential(wanted, name, username, given, details)))
+        found.is_kept = False
+        yield found
+    except BaseException:
+        _removed(supervisor, stored)
+        raise
+    if not found.is_kept:
+        _removed(supervisor, stored)
+
+
+def _user_words(wanted: BindRequest, role: str) -> str:
+    words = "User name" if wanted.username is None else wanted.username.words
+    return {"reader": f"{words} of the role that only reads", "writer": f"{words} of the role that writes"}.get(
+        role, words
+    )
+
+
+def _credential(
+    wanted: BindRequest, secret: str, username: str | None, given: AddOptions, details: LoginDetails
+) -> ServiceCredential:
+    if wanted.kind == "login" and details == LoginDetails():
+        details = LoginDetails(host_key=given.host_key, database=given.database)
+    return ServiceCredential(secret=secret, username=username, details=None if details == LoginDetails() else details)
+
+
+def _removed(supervisor: Supervisor, stored: Sequence[str]) -> None:
+    for name in stored:
+        with contextlib.suppress(
+            Problem
+        ):  # it is used meanwhile, or the daemon is gone: `aileron secret list` shows it
+            supervisor.fetch(Removed, "DELETE", path_of("v1", "secrets", name))
+
+
+def _request(manifest: ConnectorManifest, asked: AddService) -> BindRequest:
+    """Return the credential request of the connector as it will be built."""
+    logins = tuple(LoginTarget.parse(login) for login in asked.logins)
+    return BindRequest.of_manifest(manifest, logins=logins, hosts=tuple(asked.hosts))
+
+
+# Adding and checking
+
+
+def _added(supervisor: Supervisor, asked: AddService, given: AddOptions) -> int:
+    answer = supervisor.change(Installed, "POST", "/v1/services", asked, wait_s=60.0)
+    return carry_through(supervisor, answer, _tell, yes=given.yes, as_json=given.as_json)
+
+
+def _tell(result: Any) -> None:
+    if not isinstance(result, Installed):
+        return
+    for action in result.actions:
+        output.write(visible(action.name))
+    count = len(result.actions)
+    output.note(f"added, with {count} action{'' if count == 1 else 's'}")
+
+
+def _signed_in(supervisor: Supervisor, wanted: BindRequest, service: Service, identity: str, given: AddOptions) -> int:
+    def finish(answer: msgspec.Struct) -> int:
+        return carry_through(supervisor, answer, lambda _result: None, yes=given.yes, as_json=given.as_json)
+
+    name = f"{wanted.kind}/{service.name}/{identity}"
+    return sign_in(supervisor, wanted.connector, name, How(as_json=given.as_json), finish)
+
+
+def _checked(supervisor: Supervisor, service: Service, identity: str, given: AddOptions, secret: str | None) -> int:
+    """Run the read that shows that the service works, and tell what it found. Return the exit code.
+
+    Raises Problem if it fails; the service stays added. `secret` is the name of the secret to replace then.
+    """
+    name = label(service.name, identity)
+    check = service.check
+    if check is None or given.as_json or not can_ask():
+        return OK
+    args: JSONObject = {**check.args}
+    for argument, words in check.asks.items():
+        if not (typed := ask_now(f"{words}, to try it (Enter to skip): ")):
+            return OK
+        args[argument] = typed
+    action = name + check.action.removeprefix(service.name)
+    path = f"{path_of('v1', 'actions', action, 'run')}?wait={_CHECK_S}"
+    try:
+        answer = supervisor.ask("POST", path, {"args": args}, wait_s=_CHECK_S)
+        if answer.get("status", "completed") != "completed":
+            raise Problem.of_state(answer)
+    except Problem:
+        if secret is not None:
+            output.note(f"if the credential is wrong: aileron secret set {secret}, then aileron run {action}")
+        raise
+    output.note(f"{name}: {visible(_said(check, answer.get('result')))}")
+    output.note(f"next: aileron launch AGENT, or aileron run {action}")
+    return OK
+
+
+def _said(check: Check, result: JSON) -> str:
+    """Return the check's sentence, filled with the result.
+
+    >>> _said(Check(action="x", says="signed in as {login}; {repos.count} repositories"), {"login": "ann", "repos": [1, 2]})
+    'signed in as ann; 2 repositories'
+    """
+    members: JSONObject = result if isinstance(result, dict) else {}
+
+    def filled(place: re.Match[str]) -> str:
+        value = members.get(place[1])
+        if place[2]:
+            return str(len(value)) if isinstance(value, list | dict) else "some"
+        return "?" if value is None else str(value)
+
+    return _PLACE.sub(filled, check.says)
