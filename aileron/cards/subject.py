@@ -194,7 +194,9 @@ def subject_changes(subject: Subject) -> tuple[Change, ...]:
         case ActionFileConsent() | ConnectorUpdateConsent() | ToolChangeConsent():
             return subject.changes
         case InstallationConsent():
-            return tuple(change for part in parts_of(subject) for change in subject_changes(part))
+            earlier = (action for action in subject.actions if action.before is not None)
+            known: tuple[Subject, ...] = (*subject.connectors, *earlier)
+            return tuple(change for part in known for change in subject_changes(part))
         case (
             ConnectorConsent()
             | BindingConsent()
@@ -415,12 +417,8 @@ def _of_actions(actions: Sequence[ActionFileConsent], more: str | None) -> Itera
     for action in actions:
         if action.before is not None:
             yield f"changes {action.name}", change_lines(action.changes, more, marks=True) or "none"
-    texts = [(action.name, action.text.rstrip("\n")) for action in actions]
-    if more is not None:
-        yield "texts", missing_lines(sum(len(text) for _, text in texts), "characters", more)
-        return
-    for name, text in texts:
-        yield f"text of {name}", text_lines(text, more)
+    texts = "\n\n".join(action.text.rstrip("\n") for action in actions)
+    yield "texts", text_lines(texts, more, lines=_MAX_FILE_LINES)
 
 
 def _named_as(words: str, names: Sequence[str]) -> list[str]:

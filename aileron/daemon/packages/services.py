@@ -95,7 +95,13 @@ class Services:
         name = label(service.name, asked.identity)
         self._installing.check_runs_here(artifact)
         installed = self._finding.installed(artifact.manifest.name)
-        connector = connector_consent(artifact, bundled_source(service.name), "replace", installed=installed)
+        others = [
+            pin
+            for pin in self._base.connectors.find(artifact.manifest.name, artifact.pin.version)
+            if pin != artifact.pin
+        ]
+        on_conflict = "replace" if others else "refuse"
+        connector = connector_consent(artifact, bundled_source(service.name), on_conflict, installed=installed)
         return InstallationConsent(
             name=name,
             connectors=(connector,),
@@ -105,19 +111,14 @@ class Services:
 
     def _actions(self, service: Service, asked: AddService, artifact: Artifact) -> Sequence[ActionFileConsent]:
         coming = {artifact.pin: artifact.manifest}
+        texts = action_texts(service, asked.actions, asked.identity, artifact.pin)
+        found = [parse_action(text, file=service.name) for text in texts]
+        here = {action.name: self._base.actions.maybe_load(action.name) for action in found}
         return [
             self._consent_checks.consent_to(
-                parse_action(text, file=name),
-                install=True,
-                replace=True,
-                before=self._base.actions.maybe_load(parse_action(text, file=name).name),
-                coming=coming,
+                action, install=True, replace=here[action.name] is not None, before=here[action.name], coming=coming
             )
-            for name, text in zip(
-                asked.actions,
-                action_texts(service, asked.actions, asked.identity, artifact.pin),
-                strict=True,
-            )
+            for action in found
         ]
 
     def _binding(
