@@ -79,7 +79,7 @@ class Services:
         for credential in asked.credentials:
             await self._credentials.secret_ready(credential.secret)
         async with self._base.changing:
-            artifact = self._finding.bundled(service.name, made.archive)
+            artifact = await anyio.to_thread.run_sync(self._finding.bundled, service.name, made.archive)
             subject = await anyio.to_thread.run_sync(self._described, service, asked, artifact)
             await anyio.to_thread.run_sync(self._base.staging.put, artifact.pin.hash, made.archive)
             answer = await self._consents.maybe_ask_about(subject)
