@@ -18,7 +18,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -92,10 +92,17 @@ def add_service(supervisor: Supervisor, service: Service, manifest: ConnectorMan
     )
     wanted = _request(manifest, asked)
     _tell_where(service)
-    with _stored_credentials(supervisor, service, wanted, asked, given) as credentials:
+    typed = _typed_credentials(service, wanted, given)
+    credentials, stored = _stored(supervisor, service, wanted, identity, typed, given)
+    try:
         code = _added(supervisor, msgspec.structs.replace(asked, credentials=credentials), given)
-        if code != OK:
-            return credentials.left(code)
+    except BaseException:
+        _remove(supervisor, stored)
+        raise
+    if code not in (OK, UNFINISHED, INTERRUPTED):
+        _remove(supervisor, stored)
+    if code != OK:
+        return code
     if wanted.kind == "oauth2" and (code := _signed_in(supervisor, wanted, service, identity, given)) != OK:
         return code
     secret = credentials[0].secret if credentials else None
@@ -254,55 +261,62 @@ def _tell_where(service: Service) -> None:
 # The credential
 
 
-class _Credentials(tuple[ServiceCredential, ...]):
-    """Credentials whose secrets were typed here: they are kept if the service is added, or may still be."""
+class _TypedCredential(NamedTuple):
+    """A credential that the person typed, for a role of the service (empty if it has no roles)."""
 
-    is_kept = True
-
-    def left(self, code: int) -> int:
-        """Note how adding ended, so that secrets of a service that was denied are removed. Return the code."""
-        self.is_kept = code in (OK, UNFINISHED, INTERRUPTED)
-        return code
+    role: str
+    username: str | None
+    value: bytes
+    details: LoginDetails
 
 
-@contextlib.contextmanager
-def _stored_credentials(
-    supervisor: Supervisor, service: Service, wanted: BindRequest, asked: AddService, given: AddOptions
-) -> Iterator[_Credentials]:
-    """Yield the credentials of a service, whose typed secrets are stored; remove these secrets if adding it fails."""
-    if wanted.kind == "oauth2":
-        yield _Credentials()
-        return
-    if given.secret is not None:
-        yield _Credentials((_credential(wanted, given.secret, given.username, given, LoginDetails()),))
-        return
+def _typed_credentials(service: Service, wanted: BindRequest, given: AddOptions) -> list[_TypedCredential]:
+    """Return the credentials that the person types; none if an option names a secret, or if the person signs in later.
+
+    Raises Problem if there is no terminal to type at.
+    """
+    if wanted.kind == "oauth2" or given.secret is not None:
+        return []
     if not can_ask():
-        raise Problem.usage(
-            "no terminal to type a credential at",
-            fix=f"aileron add {service.name} --secret NAME",
-        )
+        raise Problem.usage("no terminal to type a credential at", fix=f"aileron add {service.name} --secret NAME")
+    typed: list[_TypedCredential] = []
+    for role in service.roles or ("",):
+        if role == "writer" and not is_yes("Does another role change rows? [y/N] "):
+            continue
+        username = given.username or (ask(_user_words(wanted, role)) if wanted.asks_username else None)
+        details = LoginDetails(read_only=role == "reader", host_key=given.host_key, database=given.database)
+        details = asked_details(wanted, details, asks_role=False)
+        typed.append(_TypedCredential(role, username, typed_secret(wanted), details))
+    return typed
+
+
+def _stored(
+    supervisor: Supervisor,
+    service: Service,
+    wanted: BindRequest,
+    identity: str,
+    typed: Sequence[_TypedCredential],
+    given: AddOptions,
+) -> tuple[tuple[ServiceCredential, ...], list[str]]:
+    """Store the typed credentials. Return all credentials for the service, and the names of the secrets that are new."""
+    if given.secret is not None:
+        is_login = wanted.kind == "login"
+        details = LoginDetails(host_key=given.host_key, database=given.database) if is_login else LoginDetails()
+        return (_credential(given.secret, given.username, details),), []
+    credentials: list[ServiceCredential] = []
     stored: list[str] = []
-    found = _Credentials()
     try:
-        for role in service.roles or ("",):
-            if role == "writer" and not is_yes("Does another role change rows? [y/N] "):
-                continue
-            username = given.username or (ask(_user_words(wanted, role)) if wanted.asks_username else None)
-            details = LoginDetails(read_only=role == "reader", host_key=given.host_key, database=given.database)
-            details = asked_details(wanted, details, asks_role=False)
-            value = typed_secret(wanted)
-            name = free_name(supervisor, f"{wanted.kind}/{service.name}{f'-{role}' if role else ''}/{asked.identity}")
-            body = SetSecret(value_base64=base64.b64encode(value).decode())
+        for credential in typed:
+            of = service.name if not credential.role else f"{service.name}-{credential.role}"
+            name = free_name(supervisor, f"{wanted.kind}/{of}/{identity}")
+            body = SetSecret(value_base64=base64.b64encode(credential.value).decode())
             supervisor.fetch(SecretStored, "PUT", path_of("v1", "secrets", name), body)
             stored.append(name)
-            found = _Credentials((*found, _credential(wanted, name, username, given, details)))
-        found.is_kept = False
-        yield found
+            credentials.append(_credential(name, credential.username, credential.details))
     except BaseException:
-        _removed(supervisor, stored)
+        _remove(supervisor, stored)
         raise
-    if not found.is_kept:
-        _removed(supervisor, stored)
+    return tuple(credentials), stored
 
 
 def _user_words(wanted: BindRequest, role: str) -> str:
@@ -312,19 +326,13 @@ def _user_words(wanted: BindRequest, role: str) -> str:
     )
 
 
-def _credential(
-    wanted: BindRequest, secret: str, username: str | None, given: AddOptions, details: LoginDetails
-) -> ServiceCredential:
-    if wanted.kind == "login" and details == LoginDetails():
-        details = LoginDetails(host_key=given.host_key, database=given.database)
+def _credential(secret: str, username: str | None, details: LoginDetails) -> ServiceCredential:
     return ServiceCredential(secret=secret, username=username, details=None if details == LoginDetails() else details)
 
 
-def _removed(supervisor: Supervisor, stored: Sequence[str]) -> None:
+def _remove(supervisor: Supervisor, stored: Sequence[str]) -> None:
     for name in stored:
-        with contextlib.suppress(
-            Problem
-        ):  # it is used meanwhile, or the daemon is gone: `aileron secret list` shows it
+        with contextlib.suppress(Problem):  # used meanwhile, or the daemon is gone: `aileron secret list` shows it
             supervisor.fetch(Removed, "DELETE", path_of("v1", "secrets", name))
 
 
