@@ -97,12 +97,15 @@ class ConnectedServices:
         for action in account.actions:
             await self._actions.remove(action.name)
         said = [await self._credentials.unbind(binding.name) for binding in account.bindings]
-        used = {binding.secret for binding in await self._credentials.listed()}
+        others = await self._credentials.listed()
+        used = {binding.secret for binding in others}
         kept = {entry.name for entry in self._secrets.listed()}
         secrets = sorted({binding.secret for binding in account.bindings} & kept - used)
         for secret in secrets:
             await self._secrets.remove(secret)
-        connectors = [entry for entry in account.versions if not await self._is_needed(account, entry)]
+        pinned = {needed.hash for file in await anyio.to_thread.run_sync(self._files) for needed in file.connectors}
+        is_bound = any(binding.connector == account.connector for binding in others)
+        connectors = [] if is_bound else [entry for entry in account.versions if entry.hash not in pinned]
         for entry in connectors:
             await self._connectors.remove(entry.hash)
         return RemovedService(
@@ -114,22 +117,8 @@ class ConnectedServices:
             at_provider=[revoked.at_provider for revoked in said if revoked.at_provider is not None],
         )
 
-    async def _is_needed(self, account: _Account, entry: ConnectorEntry) -> bool:
-        """Return whether another account or action needs the connector, after this account is gone."""
-        if any(binding.connector == account.connector for binding in await self._credentials.listed()):
-            return True
-        return any(
-            needed.hash == entry.hash
-            for action in await anyio.to_thread.run_sync(self._files)
-            for needed in action.connectors
-        )
-
     async def _entry(self, account: _Account) -> ServiceEntry:
-        used = [
-            detail.last_used_at
-            for binding in account.bindings
-            if (detail := await self._credentials.show(binding.name))
-        ]
+        used = [await self._credentials.last_used(account.connector, binding.name) for binding in account.bindings]
         newest = account.versions[-1] if account.versions else None
         needs = any(entry.credential for entry in account.versions)
         state, problem, fix = _state(account, needs_credential=needs)

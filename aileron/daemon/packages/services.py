@@ -95,12 +95,8 @@ class Services:
         name = label(service.name, asked.identity)
         self._installing.check_runs_here(artifact)
         installed = self._finding.installed(artifact.manifest.name)
-        others = [
-            pin
-            for pin in self._base.connectors.find(artifact.manifest.name, artifact.pin.version)
-            if pin != artifact.pin
-        ]
-        on_conflict = "replace" if others else "refuse"
+        stored = self._base.connectors.find(artifact.manifest.name, artifact.pin.version)
+        on_conflict = "replace" if any(pin != artifact.pin for pin in stored) else "refuse"
         connector = connector_consent(artifact, bundled_source(service.name), on_conflict, installed=installed)
         return InstallationConsent(
             name=name,

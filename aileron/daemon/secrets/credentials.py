@@ -117,7 +117,7 @@ class Credentials:
             reach=binding.reach,
             grant=binding.grant,
             suspended=sorted({words for found in widened.values() for words in found}),
-            last_used_at=await self.last_used(binding),
+            last_used_at=await self.last_used(binding.connector, str(binding.name)),
             used_by=[
                 BindingUser(
                     connector=binding.connector,
@@ -251,14 +251,14 @@ class Credentials:
                     found.setdefault(required.version, []).append(entry.name)
         return found
 
-    async def last_used(self, binding: Binding) -> str | None:
-        """Return when a request last used the binding, according to the record; None if none of the connector's newest requests
-        used the binding.
+    async def last_used(self, connector: str, name: str) -> str | None:
+        """Return when a request of the connector last used the binding of this name, according to the record; None if none
+        of the connector's newest requests used the binding.
         """
 
         def newest(snapshot: Snapshot) -> int | None:
-            sent = snapshot.events_of(events.EgressSending, EventFilter(connector=binding.connector, limit=_LOOKED_AT))
-            return next((row.at_us for row in sent if row.event.credential == str(binding.name)), None)
+            sent = snapshot.events_of(events.EgressSending, EventFilter(connector=connector, limit=_LOOKED_AT))
+            return next((row.at_us for row in sent if row.event.credential == name), None)
 
         at_us = await self._base.ledger.read(newest)
         return None if at_us is None else utc(at_us / 1_000_000)
