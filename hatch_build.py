@@ -23,7 +23,7 @@ _SERVICES = "aileron/catalogue/services"
 _PACKED_FOR = "aileron/catalogue/packed/git"
 _FOLDERS_LEFT_OUT = {"tests", "__pycache__"}
 _FILES_LEFT_OUT = {".gitignore", "README.md", "import.json", "openapi.yaml", "requirements.txt", "suite.toml"}
-"""What an author of the connector needs, beside its program."""
+"""Files that only an author of the connector needs."""
 _PACKED = "dulwich"
 
 

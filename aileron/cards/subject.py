@@ -51,7 +51,6 @@ __all__ = [
     "conditions",
     "consent_headline",
     "names_in",
-    "parts_of",
     "subject_changes",
     "subject_facts",
 ]
@@ -110,10 +109,10 @@ def consent_headline(subject: Subject) -> tuple[Span, ...]:
 def names_in(subject: Subject) -> list[str]:
     """Return the untrusted names in the sentence of a consent, and in those of its parts, unchanged."""
     said = [part[0] for part in _said(subject) if isinstance(part, tuple)]
-    return [*said, *(name for part in parts_of(subject) for name in names_in(part))]
+    return [*said, *(name for part in _parts_of(subject) for name in names_in(part))]
 
 
-def parts_of(subject: Subject) -> tuple[Subject, ...]:
+def _parts_of(subject: Subject) -> tuple[Subject, ...]:
     """Return the consents that an installation consists of; nothing for other kinds of consent."""
     if not isinstance(subject, InstallationConsent):
         return ()

@@ -75,7 +75,17 @@ class Check(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     asks: dict[str, str] = {}
 
 
-class _Description(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Service(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True):
+    """A service of the catalogue. `title` and `line` are for people, `words` for searches.
+
+    `program` is the pin (`sha256:…`) of the connector's program, which is the same for everybody; the manifest is not, because
+    it can name the person's hosts. `asks` are the values of the person's that the manifest needs, `roles` the
+    roles whose credentials it takes, if there is more than one.
+    """
+
+    name: str
+    directory: str
+    """Absolute path of the service's folder."""
     title: str
     line: str
     words: tuple[str, ...]
@@ -87,19 +97,6 @@ class _Description(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     roles: tuple[Role, ...] = ()
     packs: tuple[str, ...] = ()
     """Packages of others that the connector is built with."""
-
-
-class Service(_Description, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True):
-    """A service of the catalogue. `title` and `line` are for people, `words` for searches.
-
-    `program` is the pin (`sha256:…`) of the connector's program, which is the same for everybody; the manifest is not, because
-    it can name the person's hosts. `asks` are the values of the person's that the manifest needs, `roles` the
-    roles whose credentials it takes, if there is more than one.
-    """
-
-    name: str
-    directory: str
-    """Absolute path of the service's folder."""
 
     @property
     def packed(self) -> Path | None:

@@ -239,11 +239,8 @@ class Installer:
         return all(self._is_written(action) for action in journal.actions)
 
     def _is_written(self, written: _Written) -> bool:
-        return any(
-            entry.action is not None and entry.action.digest == written.digest
-            for entry in self._base.actions.list_actions()
-            if entry.name == written.name
-        )
+        here = self._base.actions.maybe_load(written.name)
+        return here is not None and here.digest == written.digest
 
     async def _undo(self, journal: _Journal) -> None:
         """Undo the action files in the journal, and remove its new connectors that no action is pinned to. Then remove the
