@@ -28,6 +28,10 @@ pytestmark = [pytest.mark.jail, needs_pass]
 
 FIRST, SECOND, IN_PASS = "canary-one-in-a-store", "canary-two-in-a-store", "canary-three-in-pass"
 BOUND = "basic/probe/me"
+STEP_S = 60
+"""Seconds for a step of the probe, several times the 10 s that the daemon takes for a secret (FETCH_S): which limit ends a run
+must not depend on the machine.
+"""
 
 
 class World:
@@ -99,7 +103,7 @@ def world() -> Iterator[World]:
             with daemon_home() as home:
                 hosts = [f"localhost:{upstream.port}", store.address]
                 home.configure(f"[egress]\nprivate_plain = {json.dumps(hosts)}\n")
-                home.install_probe(hosts[0])
+                home.install_probe(hosts[0], timeout_s=STEP_S)
                 home.unlock()
                 home.must("PUT", "/v1/secrets/store-token", {"value_base64": base64.b64encode(TOKEN).decode()})
                 home.add_probe_action("fetch", "path:string?", "with_credential:boolean?")
@@ -332,7 +336,7 @@ def signed(world: World) -> Iterator[Signed]:
     with daemon_home() as home:
         hosts = [f"localhost:{world.service.port}", world.store.address, f"127.0.0.1:{world.store.port}"]
         home.configure(f"[egress]\nprivate_plain = {json.dumps(hosts)}\n")
-        home.install_probe(hosts[0])
+        home.install_probe(hosts[0], timeout_s=STEP_S)
         home.unlock()
         home.must("PUT", "/v1/secrets/store-token", {"value_base64": base64.b64encode(TOKEN).decode()})
         home.add_probe_action("fetch", "path:string?", "with_credential:boolean?")
