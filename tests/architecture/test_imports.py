@@ -84,6 +84,8 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "aileron.registry": (*BASE, "aileron.extras"),
     # The services that come with Aileron: their files are ours, the connectors made from them are not trusted.
     "aileron.catalogue": (*BASE, "aileron.actions.manifest", "aileron.registry"),
+    # Servers by a person's mail address: DNS and HTTPS of strangers, in a command, without a credential.
+    "aileron.discovery": ("aileron.model", "aileron.tls"),
     "aileron.ledger": BASE,
     "aileron.audit": (*BASE, "aileron.ledger"),
     "aileron.executor": (
@@ -239,6 +241,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "aileron.catalogue",
         "aileron.cell",
         "aileron.client",
+        "aileron.discovery",
         "aileron.extras",
         "aileron.launch",
         "aileron.registry",
