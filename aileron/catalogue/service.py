@@ -28,7 +28,18 @@ from aileron.model.effect import Effect
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.near import did_you_mean
 
-__all__ = ["Asked", "Check", "Credential", "Permission", "Role", "Service", "matching", "service_named", "services"]
+__all__ = [
+    "Asked",
+    "Check",
+    "Credential",
+    "FoundBy",
+    "Permission",
+    "Role",
+    "Service",
+    "matching",
+    "service_named",
+    "services",
+]
 
 _DESCRIPTION: Final = "catalogue.toml"
 _HERE: Final = Path(__file__).resolve().parent
@@ -40,6 +51,8 @@ Asked = Literal["host", "login", "region", "application"]
 """A value of the person's that the manifest has a placeholder for: a host, a login at a host, the region of a signature, or an
 application that is registered at the provider.
 """
+FoundBy = Literal["mail", "caldav"]
+"""Way to find a service's servers by a mail address: the domain's mail servers, or its calendar server."""
 Role = Literal["reader", "writer"]
 """A role at a service that has two: one for actions that only read, and one for all others."""
 
@@ -79,8 +92,8 @@ class Service(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """A service of the catalogue. `title` and `line` are for people, `words` for searches.
 
     `program` is the pin (`sha256:…`) of the connector's program, which is the same for everybody; the manifest is not, because
-    it can name the person's hosts. `asks` are the values of the person's that the manifest needs, `roles` the
-    roles whose credentials it takes, if there is more than one.
+    it can name the person's hosts. `asks` are the values of the person's that the manifest needs, `found_by` is how the servers
+    among them are found by a mail address, `roles` are the roles whose credentials it takes, if there is more than one.
     """
 
     name: str
@@ -92,6 +105,7 @@ class Service(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     version: str
     program: str
     asks: tuple[Asked, ...] = ()
+    found_by: FoundBy | None = None
     credential: Credential
     check: Check | None = None
     roles: tuple[Role, ...] = ()

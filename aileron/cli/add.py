@@ -9,8 +9,8 @@ Rules
 - A typed secret is stored first, and removed again if the service is then not added.
 - Enter alone takes the answer that is shown. None of these answers lets an action that does more than read run without approval.
 
-Source: docs/how-to/add-a-service.md. Not here: options (commands/add.py), the decision (decision_dialogue.py), sign-ins
-(signin.py).
+Source: docs/how-to/add-a-service.md. Not here: options (commands/add.py), servers (add_servers.py), the decision
+(decision_dialogue.py), sign-ins (signin.py).
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from aileron.api.services import AddService, ServiceCredential, ServiceList
 from aileron.catalogue.preparing import FIRST, label
 from aileron.catalogue.service import Check, Service
 from aileron.cli import output
+from aileron.cli.add_servers import GivenServers, choose_servers
 from aileron.cli.bind import BindRequest, asked_details, free_name, typed_secret
 from aileron.cli.decision_dialogue import carry_through
 from aileron.cli.plan import COLUMN
-from aileron.cli.problem import INTERRUPTED, OK, UNFINISHED, Problem, parsed
+from aileron.cli.problem import INTERRUPTED, OK, UNFINISHED, Problem
 from aileron.cli.prompts import ask, ask_now, can_ask, choose, is_yes
 from aileron.cli.signin import How, browser, open_page, sign_in
 from aileron.cli.supervisor import Supervisor, path_of
 from aileron.model.json_value import JSON, JSONObject
 from aileron.model.login import LoginDetails, LoginTarget
 from aileron.model.manifest import ConnectorManifest
-from aileron.model.names import BINDING_PART, HostPort
+from aileron.model.names import BINDING_PART
 from aileron.model.visible import visible
-from aileron.registry.connector_build import unbound_protocols
 
 __all__ = ["AddOptions", "add_service"]
 
@@ -50,13 +50,13 @@ _READS, _ALL, _SOME = "1", "2", "3"
 _CHECK_S: Final = 25.0
 """Seconds that the check of a service may take: as long as `aileron run` waits by itself."""
 _PLACE: Final = re.compile(r"\{([a-z_]+)(\.count)?\}")
-_PORTS: Final = {"imap": 993, "smtp": 465, "ssh": 22, "postgres": 5432}
-"""Ports that are offered for a server: those with TLS from the start, where the protocol has one."""
 
 
 class AddOptions(NamedTuple):
     """Options of the command line. What is None is asked at a terminal, or not needed."""
 
+    address: str | None = None
+    """Mail address by which the servers are found."""
     identity: str | None = None
     actions: str | None = None
     """`reads`, `all`, or names of actions separated by commas."""
@@ -80,11 +80,14 @@ def add_service(supervisor: Supervisor, service: Service, manifest: ConnectorMan
         _introduce(service, manifest)
     supervisor.open_or_create_vault()
     identity = _identity(supervisor, service, given)
+    servers = choose_servers(service, GivenServers(given.address, given.hosts, given.logins, given.yes))
+    if given.username is None and given.secret is not None:
+        given = given._replace(username=servers.username)
     asked = AddService(
         service=service.name,
         identity=identity,
-        hosts=_hosts(service, given),
-        logins=_logins(service, given),
+        hosts=servers.hosts,
+        logins=servers.logins,
         region=_region(service, given),
         client_id=_client_id(service, given),
         client_secret=given.client_secret,
@@ -92,7 +95,7 @@ def add_service(supervisor: Supervisor, service: Service, manifest: ConnectorMan
     )
     wanted = _request(manifest, asked)
     _tell_where(service)
-    typed = _typed_credentials(service, wanted, given)
+    typed = _typed_credentials(service, wanted, given, servers.username)
     credentials, stored = _stored(supervisor, service, wanted, identity, typed, given)
     try:
         code = _added(supervisor, msgspec.structs.replace(asked, credentials=credentials), given)
@@ -183,45 +186,6 @@ def _what_it_does(service: Service, name: str) -> str:
     return "only reads" if service.only_reads(name) else "asks you each time"
 
 
-def _hosts(service: Service, given: AddOptions) -> tuple[str, ...]:
-    if "host" not in service.asks:
-        return ()
-    if given.hosts:
-        return tuple(str(parsed("--host", HostPort.parse, _with_port(host, 443))) for host in given.hosts)
-    if not can_ask():
-        raise Problem.usage("no terminal to ask for a server at", fix=f"aileron add {service.name} --host NAME:PORT")
-    return (str(_asked_host("Server, such as calendar.example.com", 443)),)
-
-
-def _asked_host(question: str, port: int) -> HostPort:
-    """Ask for a server until the answer is a host name, with or without a port."""
-    while True:
-        typed = ask(question).removeprefix("https://").rstrip("/")
-        try:
-            return HostPort.parse(_with_port(typed, port))
-        except ValueError as error:
-            output.note(visible(str(error)))
-
-
-def _with_port(host: str, port: int) -> str:
-    return host if ":" in host else f"{host}:{port}"
-
-
-def _logins(service: Service, given: AddOptions) -> tuple[str, ...]:
-    if "login" not in service.asks:
-        return ()
-    if given.logins:
-        return tuple(str(parsed("--login", LoginTarget.parse, login)) for login in given.logins)
-    protocols = unbound_protocols(service.manifest)
-    if not can_ask():
-        why = f"a login for each of: {', '.join(protocols)}"
-        fix = f"aileron add {service.name} --login PROTOCOL://NAME:PORT"
-        raise Problem.usage("no terminal to ask for servers at", why=why, fix=fix)
-    return tuple(
-        f"{protocol}://{_asked_host(f'{protocol.upper()} server', _PORTS.get(protocol, 443))}" for protocol in protocols
-    )
-
-
 def _region(service: Service, given: AddOptions) -> str | None:
     if "region" not in service.asks:
         return None
@@ -270,10 +234,12 @@ class _TypedCredential(NamedTuple):
     details: LoginDetails
 
 
-def _typed_credentials(service: Service, wanted: BindRequest, given: AddOptions) -> list[_TypedCredential]:
+def _typed_credentials(
+    service: Service, wanted: BindRequest, given: AddOptions, likely_user: str | None
+) -> list[_TypedCredential]:
     """Return the credentials that the person types; none if an option names a secret, or if the person signs in later.
 
-    Raises Problem if there is no terminal to type at.
+    Enter takes `likely_user` as the user name. Raises Problem if there is no terminal to type at.
     """
     if wanted.kind == "oauth2" or given.secret is not None:
         return []
@@ -283,7 +249,7 @@ def _typed_credentials(service: Service, wanted: BindRequest, given: AddOptions)
     for role in service.roles or ("",):
         if role == "writer" and not is_yes("Does another role change rows? [y/N] "):
             continue
-        username = given.username or (ask(_user_words(wanted, role)) if wanted.asks_username else None)
+        username = given.username or (ask(_user_words(wanted, role), likely_user) if wanted.asks_username else None)
         details = LoginDetails(read_only=role == "reader", host_key=given.host_key, database=given.database)
         details = asked_details(wanted, details, asks_role=False)
         typed.append(_TypedCredential(role, username, typed_secret(wanted), details))

@@ -26,6 +26,10 @@ def add(
     service: Annotated[
         str | None, Argument(metavar="SERVICE", help="Service to add, or a word to search for. Default: list them.")
     ] = None,
+    address: Annotated[
+        str | None,
+        Argument(metavar="ADDRESS", help="Your mail address, for mail and caldav. Aileron finds the servers by it."),
+    ] = None,
     identity: Annotated[
         str | None, Option("--as", metavar="NAME", help="Name for this account, such as work. Default: me.")
     ] = None,
@@ -58,16 +62,22 @@ def add(
     from aileron.catalogue.service import matching, services
 
     found = [entry for entry in services() if entry.name == service]
+    if not found and address is not None:
+        raise Problem.missing(f"no service {service!r} comes with Aileron", fix="aileron add")
     if not found:
         _print_matching(matching(service or ""), service, as_json=as_json)
         return
     from aileron.cli.add import AddOptions, add_service
+    from aileron.cli.add_servers import check_address
     from aileron.cli.publisher import application
     from aileron.registry.manifest import parse_connector_manifest
 
+    if address is not None:
+        check_address(found[0], address)
     command = f"aileron add {service}"
     own = application(client_id, client_secret_file, command)
     given = AddOptions(
+        address=address,
         identity=identity,
         actions=actions,
         hosts=tuple(host or ()),
