@@ -25,7 +25,7 @@ SERVER_TESTS := tests/egress/test_egress_certificates.py $(addprefix tests/conne
     $(addprefix tests/logins/test_,databases_from_a_jail.py \
     logins_confined.py logins_mysql.py logins_postgres.py logins_postgres_effects.py mail_from_a_jail.py mail_servers.py redis.py \
     redis_and_ssh_from_a_jail.py ssh.py every_login_leaves_nothing.py) tests/egress/test_egress_digest_lighttpd.py
-SERVER_TESTS += tests/secret_stores/test_password_store.py tests/daemon/test_secrets_in_stores.py \
+SERVER_TESTS += tests/cli/test_add_by_address.py tests/secret_stores/test_password_store.py tests/daemon/test_secrets_in_stores.py \
     tests/cli/test_keep_secrets_elsewhere_page.py $(addprefix tests/egress/test_egress_,tunnel.py tunnel_bytes.py tunnel_clients.py)
 FROM_NPM := $(AGENT_TESTS) $(CONFORMANCE_TESTS) $(BROWSER_TESTS) $(DOCUMENT_TESTS)
 PYTEST := $(BIN)/python -m pytest

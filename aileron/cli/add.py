@@ -116,7 +116,7 @@ def add_service(supervisor: Supervisor, service: Service, manifest: ConnectorMan
 
 
 def _introduce(service: Service, manifest: ConnectorManifest) -> None:
-    reaches = [str(host) for host in manifest.hosts] or "the server that you name next, and nothing else"
+    reaches = [str(host) for host in manifest.hosts] or "your server, and nothing else"
     need = manifest.credential
     facts = [
         ("service", f"{service.title}: {service.line}"),

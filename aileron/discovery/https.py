@@ -110,8 +110,12 @@ def _redirected(url: Url, location: str) -> Url:
         raise DiscoveryError(f"{url.server.host} redirects to an address that is not followed: {error}") from None
 
 
+class _TooLongError(Exception):
+    """Exception for an answer with a body of more than MAX_BODY_BYTES."""
+
+
 class _Exchange(threading.Thread):
-    """One request and its answer, in a thread of its own."""
+    """A request and its answer, in a thread of its own."""
 
     def __init__(self, method: str, url: Url, tls: ssl.SSLContext, connect: Connect, until: float) -> None:
         super().__init__(name="discovery", daemon=True)
@@ -144,6 +148,8 @@ class _Exchange(threading.Thread):
             self._problem = f"shows a certificate that is not trusted ({error.verify_message})"
         except TimeoutError:
             pass
+        except _TooLongError:
+            self._problem = f"sends more than {MAX_BODY_BYTES} bytes"
         except socket.gaierror:
             self._problem = "does not exist, or cannot be looked up"
         except (OSError, http.client.HTTPException, ValueError) as error:
@@ -162,7 +168,7 @@ class _Exchange(threading.Thread):
                 answer = connection.getresponse()
                 body = answer.read(MAX_BODY_BYTES + 1)
                 if len(body) > MAX_BODY_BYTES:
-                    raise http.client.HTTPException("too long")
+                    raise _TooLongError
                 return answer.status, answer.getheader("Location"), body
 
     def _headers(self) -> dict[str, str]:

@@ -12,6 +12,7 @@ from tests.support.radicale import RadicaleServer
 
 pytestmark = pytest.mark.jail
 SERVER = "Server, such as calendar.example.com: "
+ADDRESS = "Your address (Enter to name the servers yourself): "
 ACTIONS = "Which actions? [1-3, Enter for 2] "
 
 
@@ -51,11 +52,13 @@ def test_without_a_service_the_command_lists_them(aileron: Command) -> None:
 def test_a_service_is_added_in_one_dialogue_that_ends_with_a_read(
     aileron: Command, server: RadicaleServer, home: DaemonHome
 ) -> None:
-    """The person gives the server, an Enter, a user name and a password, which the terminal does not show."""
+    """The person gives no address, the server, an Enter, a user name and a password, which the terminal does not show."""
     said = aileron.at_terminal(
         "add",
         "caldav",
         answers=[
+            (ADDRESS, "no address"),
+            ("is not a mail address, such as me@example.com", ""),
             (SERVER, f"localhost:{server.port}"),
             (ACTIONS, ""),
             ("User name: ", server.user),
@@ -114,3 +117,31 @@ def test_a_script_adds_and_removes_a_service_with_options_alone(aileron: Command
     assert "removed caldav: 1 action, 1 secret, 1 connector" in removed.err
     assert aileron("services").out == ""
     assert aileron("action", "list").out == ""
+
+
+def test_an_address_is_for_services_whose_servers_it_leads_to(aileron: Command) -> None:
+    """Anything else is refused before a vault is made, and the error has the command that works."""
+    github = aileron("add", "github", "ann@example.com")
+    nothing = aileron("add", "mail", "ann")
+    unknown = aileron("add", "mial", "ann@example.com")
+
+    assert (github.code, "fix: aileron add github" in github.err) == (2, True)
+    assert (nothing.code, "ADDRESS 'ann' is not a mail address" in nothing.err) == (2, True)
+    assert (unknown.code, "no service 'mial' comes with Aileron" in unknown.err) == (3, True)
+
+
+def test_with_a_server_given_the_address_is_the_user_name(aileron: Command, server: RadicaleServer) -> None:
+    """The command looks nothing up. Enter would take the address; this server knows the person by another name."""
+    said = aileron.at_terminal(
+        "add",
+        "caldav",
+        "ann@example.com",
+        "--host",
+        f"localhost:{server.port}",
+        "--actions",
+        "reads",
+        answers=[("User name [ann@example.com]: ", server.user), ("Password or token: ", server.password)],
+    )
+
+    assert said.code == 0, said
+    assert "looking for" not in said.out

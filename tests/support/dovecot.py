@@ -61,12 +61,15 @@ def _arrival(message: Path) -> tuple[int, int]:
 
 
 class Dovecot(Server):
-    """A running server. Ports: `imap`, `imaps`, `pop3`, `pop3s`."""
+    """A running server, whose certificate is for `host`. Ports: `imap`, `imaps`, `pop3`, `pop3s`."""
 
-    def __init__(self, authority: Authority, mechanisms: str = "plain login scram-sha-256 xoauth2 oauthbearer") -> None:
+    def __init__(
+        self, authority: Authority, mechanisms: str = "plain login scram-sha-256 xoauth2 oauthbearer", host: str = HOST
+    ) -> None:
         needs("dovecot", "dovecot-imapd dovecot-pop3d")
         self._authority: Final = authority
         self._mechanisms: Final = mechanisms
+        self._host: Final = host
         self.tokens: dict[str, str] = {}
         """Users by access token."""
         self.imap, self.imaps, self.pop3, self.pop3s = reserve_ports(4)
@@ -137,7 +140,7 @@ class Dovecot(Server):
         for name in ("run", "state", "mail"):
             (self.folder / name).mkdir(mode=0o755)
         os.chown(self.mail, self.user.pw_uid, self.user.pw_gid)
-        key, certificate = self._authority.server_files(self.folder, HOST)
+        key, certificate = self._authority.server_files(self.folder, self._host)
         hashed = subprocess.run(
             ["doveadm", "pw", "-s", "SCRAM-SHA-256", "-p", PASSWORD],
             check=True,

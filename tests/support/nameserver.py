@@ -1,7 +1,7 @@
 r"""A name server on loopback that answers from a table and remembers every question: lookups, counted on the wire.
 
-UDP and TCP, in two threads. The table may change at any time. It knows A, AAAA and CNAME, and can be as bad as a name
-server of a hostile zone: say nothing, say nonsense, or point a compressed name at itself.
+UDP and TCP, in two threads. The table may change at any time. It knows A, AAAA, CNAME, SRV and TXT, and can be as bad as a name
+server of a hostile zone: say nothing, say nonsense, fail, or point a compressed name at itself.
 
 >>> with NameServer({"api.test": ["127.0.0.1"]}) as server, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
 ...     _ = client.sendto(question("api.test", A), ("127.0.0.1", server.port))
@@ -21,13 +21,15 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Final, Self
 
-__all__ = ["AAAA", "LOOP", "NONSENSE", "SILENT", "A", "NameServer", "question"]
+__all__ = ["AAAA", "FAILING", "LOOP", "NONSENSE", "SILENT", "A", "NameServer", "question"]
 
 A: Final = 1
 AAAA: Final = 28
 _CNAME: Final = 5
-_TYPES: Final = {A: "A", AAAA: "AAAA"}
-_NO_SUCH_NAME: Final = 3
+_TXT: Final = 16
+_SRV: Final = 33
+_TYPES: Final = {A: "A", AAAA: "AAAA", _TXT: "TXT", _SRV: "SRV"}
+_FAILURE, _NO_SUCH_NAME = 2, 3
 _MAX_UDP: Final = 512
 
 SILENT: Final = "silent"
@@ -36,10 +38,12 @@ NONSENSE: Final = "nonsense"
 """Answer of a name for which the response is bytes that are no message."""
 LOOP: Final = "loop"
 """Answer of a name for which the response's name is compressed to itself."""
+FAILING: Final = "failing"
+"""Answer of a name for which the server says that it failed (SERVFAIL)."""
 
 _TRIES = 10
 Answers = list[str] | str
-"""Answers for a name: addresses, names as `cname:NAME`, or one of the words above."""
+"""Answers for a name: addresses, `cname:NAME`, `srv:PRIORITY WEIGHT PORT TARGET`, `txt:TEXT`; or one of the words above."""
 
 
 def _bound(port: int) -> tuple[socket.socket, socket.socket]:
@@ -129,6 +133,8 @@ class NameServer:
                 + struct.pack(">HHHIH", 0xC000 | here, A, 1, 0, 4)
                 + bytes(4)
             )
+        if answers == FAILING:
+            return data[:2] + struct.pack(">HHHHH", 0x8180 | _FAILURE, 1, 0, 0, 0) + asked
         records = [] if answers is None else _records(answers, kind)
         flags = 0x8180 if answers is not None else 0x8180 | _NO_SUCH_NAME
         return data[:2] + struct.pack(">HHHHH", flags, 1, len(records), 0, 0) + asked + b"".join(records)
@@ -148,10 +154,24 @@ def _records(answers: Answers, kind: int) -> list[bytes]:
             records.append(owner + struct.pack(">HHIH", _CNAME, 1, 0, len(target)) + target)
             owner = target
             continue
+        if answer.startswith(("srv:", "txt:")):
+            held, data = (_SRV, _server(answer[4:])) if answer.startswith("srv:") else (_TXT, _text(answer[4:]))
+            if kind == held:
+                records.append(owner + struct.pack(">HHIH", held, 1, 0, len(data)) + data)
+            continue
         packed = ipaddress.ip_address(answer).packed
         if (len(packed) == 4) == (kind == A):
             records.append(owner + struct.pack(">HHIH", kind, 1, 0, len(packed)) + packed)
     return records
+
+
+def _server(text: str) -> bytes:
+    priority, weight, port, target = text.split(" ", 3)
+    return struct.pack(">HHH", int(priority), int(weight), int(port)) + _name(target)
+
+
+def _text(text: str) -> bytes:
+    return bytes([len(text)]) + text.encode("ascii")
 
 
 def _name(name: str) -> bytes:

@@ -54,14 +54,17 @@ OFFERS: Final = ("plain login scram-sha-256 xoauth2 oauthbearer", "plain login",
 
 
 class Postfix(Server):
-    """A running server. `submission` and `submissions`: ports by mechanisms."""
+    """A running server, whose certificate is for `host`. `submission` and `submissions`: ports by mechanisms."""
 
-    def __init__(self, authority: Authority, dovecot: Dovecot, offers: Sequence[str] = OFFERS) -> None:
+    def __init__(
+        self, authority: Authority, dovecot: Dovecot, offers: Sequence[str] = OFFERS, host: str = HOST
+    ) -> None:
         needs("postfix", "postfix")
         if os.geteuid() != 0:
             pytest.skip("postfix starts as root only")
         self._authority: Final = authority
         self._dovecot: Final = dovecot
+        self._host: Final = host
         self.submission: Final = dict(zip(offers, reserve_ports(len(offers)), strict=True))
         self.submissions: Final = dict(zip(offers, reserve_ports(len(offers)), strict=True))
 
@@ -107,7 +110,7 @@ class Postfix(Server):
             (self.folder / "queue" / name).mkdir(mode=0o755 if name == "pid" else 0o700)
             if name != "pid":
                 os.chown(self.folder / "queue" / name, owner.pw_uid, owner.pw_gid)
-        key, certificate = self._authority.server_files(self.folder, HOST)
+        key, certificate = self._authority.server_files(self.folder, self._host)
         mailboxes = "".join(f"{user}@example.com {user}/\n" for user in ("mira", "noor", "locked"))
         (self.folder / "etc" / "mailboxes").write_text(mailboxes)
         (self.folder / "etc" / "main.cf").write_text(self._configuration(key, certificate))
