@@ -120,7 +120,7 @@ EXAMPLES: Final[dict[str, tuple[str, str]]] = {
         "aileron grant revoke 7d304f2a --yes",
     ),
     "add": (
-        "aileron add github",
+        "aileron add mail me@example.com",
         "aileron add caldav --as work --host calendar.example.com --actions reads",
     ),
     "services": (

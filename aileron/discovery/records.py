@@ -167,5 +167,8 @@ def _what_failed(error: Exception, domain: str) -> str:
     if isinstance(error, dns.exception.Timeout):
         return f"no name server answered about {domain}; is this machine online?"
     if isinstance(error, dns.resolver.NoNameservers):
+        # One entry for each try: name server, TCP or not, port, exception, response.
+        if all(isinstance(attempt[3], OSError) for attempt in error.kwargs["errors"]):
+            return "no name server can be reached; is this machine online?"
         return f"the name servers cannot answer about {domain}"
     return f"the servers of {domain} cannot be looked up ({type(error).__name__})"

@@ -58,7 +58,7 @@ def test_a_service_is_added_in_one_dialogue_that_ends_with_a_read(
         "caldav",
         answers=[
             (ADDRESS, "no address"),
-            ("is not a mail address, such as me@example.com", ""),
+            (ADDRESS, ""),
             (SERVER, f"localhost:{server.port}"),
             (ACTIONS, ""),
             ("User name: ", server.user),
@@ -67,6 +67,7 @@ def test_a_service_is_added_in_one_dialogue_that_ends_with_a_read(
     )
 
     assert said.code == 0, said
+    assert "'no address' is not a mail address, such as me@example.com" in said.out
     assert "caldav: 0 events in the next 7 days" in said.out
     assert "added, with 3 actions" in said.out
     assert server.password not in said.out

@@ -88,6 +88,24 @@ def test_a_name_server_that_does_not_answer_leads_to_the_question_for_the_server
     assert "no IMAP server found for mira@silent.test; name it yourself IMAP server:" in shown
 
 
+@pytest.mark.parametrize(
+    ("conversation", "why"),
+    [
+        ("no_resolver", "this machine has no name server (/etc/resolv.conf)"),
+        ("offline", "no name server can be reached; is this machine online?"),
+    ],
+)
+def test_a_machine_without_names_says_so_and_asks_for_the_server(
+    told: dict[str, Any], conversation: str, why: str
+) -> None:
+    """The first machine has an empty resolv.conf(5), the second no route to its name server."""
+    expected = (
+        f"{why} no calendar server found for mira@own.test; name it yourself Server, such as calendar.example.com:"
+    )
+
+    assert expected in _shown(told, conversation)
+
+
 def test_a_script_gets_the_domains_own_servers_after_yes(told: dict[str, Any]) -> None:
     """The control lacks --yes, and nothing is looked for."""
     assert told["said"]["script_own"]["code"] == 0, told["said"]["script_own"]

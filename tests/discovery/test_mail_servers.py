@@ -69,7 +69,7 @@ def test_a_service_that_the_domain_denies_is_looked_for_no_further(domain: Domai
 
 
 def test_a_domain_that_denies_everything_is_not_asked_by_https(domain: Domain) -> None:
-    """There is nothing left to look for."""
+    """The denials leave nothing to look for."""
     for service in ("imaps", "imap", "submissions", "submission"):
         domain.publish(service, "srv:0 0 0 .")
 

@@ -54,6 +54,18 @@ def _said(said: Said) -> dict[str, Any]:
     return {"code": said.code, "out": said.out, "err": said.err}
 
 
+def _without_names(aileron: Command, resolver: Path) -> dict[str, Any]:
+    """Have the conversations of a machine that lost its name servers, or its network."""
+    said = {}
+    for what, text in (("no_resolver", ""), ("offline", "nameserver 203.0.113.9\n")):
+        resolver.write_text(text, encoding="ascii")
+        asked = aileron.at_terminal(
+            "add", "caldav", "mira@own.test", "--as", "x", answers=[("Server, such as calendar.example.com: ", "\x04")]
+        )
+        said[what] = _said(asked)
+    return said
+
+
 def _conversations(aileron: Command) -> dict[str, Any]:
     aileron("secret", "set", "mailbox", given=PASSWORD)
     script = ["--secret", "mailbox", "--actions", "reads"]
@@ -134,6 +146,7 @@ def main(directory: Path) -> None:
         with Upstream(page, tls, socket.create_server(("127.0.0.1", 443))) as web:
             said = _conversations(Command(home.path))
             requests = [seen.head.decode() for seen in web.requests]
+            said |= _without_names(Command(home.path), directory / "resolv.conf")
         told = {"ports": ports, "requests": requests, "asked": sorted({name for name, _kind in dns.asked})}
         print(json.dumps({**told, "said": said}))
 
