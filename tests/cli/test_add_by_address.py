@@ -72,6 +72,7 @@ def test_nothing_secret_is_sent_to_the_files_host(told: dict[str, Any]) -> None:
     assert not any(word in str(told["requests"]).lower() for word in ("authorization", "cookie", "horse"))
 
 
+@pytest.mark.abuse_case("SA2")
 def test_enter_does_not_take_a_server_outside_of_the_domain(told: dict[str, Any]) -> None:
     """The person is asked for the server instead, and gives up."""
     shown = _shown(told, "enter")
@@ -114,6 +115,7 @@ def test_a_script_gets_the_domains_own_servers_after_yes(told: dict[str, Any]) -
     assert "fix: aileron add mail mira@own.test --yes" in _shown(told, "script_unconfirmed")
 
 
+@pytest.mark.abuse_case("SA2")
 @pytest.mark.parametrize(
     ("conversation", "encryption", "more"),
     [("script_far", "tls", ""), ("script_files", "starttls", " --username mira")],

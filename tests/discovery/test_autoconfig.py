@@ -50,6 +50,7 @@ def test_tls_from_the_start_goes_before_starttls() -> None:
     ]
 
 
+@pytest.mark.abuse_case("SA1")
 @pytest.mark.parametrize(
     "server",
     [
@@ -116,6 +117,7 @@ def test_a_server_outside_of_its_place_does_not_count() -> None:
     assert parse_autoconfig(wrapped, ANN).servers == ()
 
 
+@pytest.mark.abuse_case("SA5")
 @pytest.mark.parametrize(
     "data", [BOMB, b"<!DOCTYPE clientConfig><clientConfig/>", b'<!DOCTYPE a SYSTEM "file:///etc/passwd"><a/>']
 )
@@ -125,6 +127,7 @@ def test_a_doctype_is_refused(data: bytes) -> None:
         parse_autoconfig(data, ANN)
 
 
+@pytest.mark.abuse_case("SA5")
 @given(st.binary(max_size=2000))
 @example(b"\xff\xfe<\x00a\x00/\x00>\x00")
 @example(b'<?xml version="1.0" encoding="utf-7"?><a/>')

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 
+import pytest
+
 from tests.discovery.conftest import NOT_FOUND, Domain, hosts
 from tests.support.upstream import Seen, answer
 
@@ -47,6 +49,7 @@ def test_a_domain_without_calendars_is_not_asked_by_https(domain: Domain) -> Non
     assert (domain.contacted, domain.questions) == ([], [])
 
 
+@pytest.mark.abuse_case("SA4")
 def test_the_well_known_address_leads_to_a_server_that_is_not_contacted(domain: Domain) -> None:
     """The server is outside of the domain, so the person decides before anybody connects to it."""
     domain.pages["example.com"] = lambda _seen: redirect("https://dav.provider.example/dav/")

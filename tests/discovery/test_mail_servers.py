@@ -119,6 +119,7 @@ def test_no_https_server_is_contacted_if_the_person_says_no(domain: Domain) -> N
     assert domain.contacted == []
 
 
+@pytest.mark.abuse_case("SA4")
 def test_a_redirect_outside_of_the_domain_is_asked_about_first(domain: Domain) -> None:
     """A yes lets the search follow the redirect, and a no does not."""
     domain.pages["autoconfig.example.com"] = lambda _seen: redirect("https://autoconfig.provider.example/x.xml")
@@ -136,6 +137,7 @@ def test_a_redirect_outside_of_the_domain_is_asked_about_first(domain: Domain) -
     assert "autoconfig.provider.example:443" not in domain.contacted
 
 
+@pytest.mark.abuse_case("SA4")
 @pytest.mark.parametrize(
     ("to", "why"),
     [
@@ -162,6 +164,7 @@ def test_a_redirect_to_anything_else_is_not_followed(domain: Domain, to: str, wh
     assert set(domain.contacted) == {"autoconfig.example.com:443", "example.com:443"}
 
 
+@pytest.mark.abuse_case("SA6")
 def test_a_server_without_a_trusted_certificate_is_not_believed(domain: Domain) -> None:
     """The test's own authority is not trusted here, and the file is not read. Its control is every test above."""
     domain.pages["autoconfig.example.com"] = domain.pages["example.com"] = lambda _seen: answer(FILE)
@@ -174,6 +177,7 @@ def test_a_server_without_a_trusted_certificate_is_not_believed(domain: Domain) 
     assert domain.upstream.requests == []
 
 
+@pytest.mark.abuse_case("SA5")
 @pytest.mark.parametrize(
     ("body", "why"),
     [
@@ -196,6 +200,7 @@ def test_a_hostile_file_is_refused_with_its_reason(domain: Domain, body: bytes, 
     assert why in found.notes[0]
 
 
+@pytest.mark.abuse_case("SA6")
 def test_a_server_that_drips_is_left_at_the_deadline(domain: Domain) -> None:
     """Each byte comes in time, and the whole does not. The search ends all the same."""
     stopped = threading.Event()
@@ -215,6 +220,7 @@ def test_a_server_that_drips_is_left_at_the_deadline(domain: Domain) -> None:
     assert found.notes[0] == "autoconfig.example.com did not answer in time"
 
 
+@pytest.mark.abuse_case("SA6")
 def test_a_name_that_the_system_cannot_look_up_in_time_does_not_hold_the_search(domain: Domain) -> None:
     """The look-up blocks until the test releases it, as getaddrinfo(3) can."""
     released = threading.Event()
@@ -231,6 +237,7 @@ def test_a_name_that_the_system_cannot_look_up_in_time_does_not_hold_the_search(
     assert [note.partition(" ")[2] for note in found.notes] == ["did not answer in time"] * 2
 
 
+@pytest.mark.abuse_case("SA7")
 @pytest.mark.parametrize(
     ("said", "why"),
     [

@@ -34,6 +34,7 @@ def test_records_of_one_priority_are_drawn_by_their_weights(domain: Domain) -> N
     assert first.count("c") <= 15
 
 
+@pytest.mark.abuse_case("SA1")
 @pytest.mark.parametrize(
     "target",
     [
@@ -72,6 +73,7 @@ def test_port_0_is_refused(domain: Domain) -> None:
     assert "port '0'" in str(found.refused)
 
 
+@pytest.mark.abuse_case("SA3")
 def test_a_thousand_records_are_cut_to_those_that_come_first(domain: Domain) -> None:
     """The answer comes by TCP. The preferred record is the last that the server sends."""
     many = [f"srv:{1000 - number} 1 993 h{number}.example.com" for number in range(1000)]
@@ -83,6 +85,7 @@ def test_a_thousand_records_are_cut_to_those_that_come_first(domain: Domain) -> 
     assert found.records[0].destination.host == "h999.example.com"
 
 
+@pytest.mark.abuse_case("SA3")
 def test_a_dot_among_other_targets_denies_nothing(domain: Domain) -> None:
     """Only a dot alone says that there is no such service (RFC 2782)."""
     domain.publish("imaps", "srv:0 1 993 .", "srv:1 1 993 imap.example.com")
