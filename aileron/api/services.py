@@ -36,10 +36,12 @@ class AddService(Body, frozen=True, kw_only=True):
     """Request body of `POST /v1/services`. `service` is a service that comes with Aileron, and `identity` the name of the
     account, `me` for the first one. `actions` are names of the service's actions. `hosts`, `logins`, `region`, `client_id` and
     `client_secret` are for services whose servers or applications are the person's. `credentials` may be empty for a
-    service that is signed in to.
+    service that is signed in to. `directory` is the absolute path of a connector with its actions that was made on this
+    machine, for instance from an OpenAPI document; `service` is then the name with which these actions begin.
     """
 
     service: str
+    directory: str | None = None
     identity: str = "me"
     actions: tuple[str, ...]
     hosts: tuple[str, ...] = ()

@@ -36,7 +36,9 @@ __all__ = [
     "Permission",
     "Role",
     "Service",
+    "Trial",
     "matching",
+    "service_at",
     "service_named",
     "services",
 ]
@@ -75,25 +77,34 @@ class Credential(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Effort before it works, such as an application that the person registers; None if it takes minutes at most."""
 
 
-class Check(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A read that shows that the service works: an action without approval, its arguments, and what to tell of its result.
+class Trial(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A run that shows a person how the service works: an action and its arguments.
 
-    `says` is a text with `{NAME}` for a member of the result, and `{NAME.count}` for the number of members of a list. `asks` are
-    arguments that the person gives, by name, with the words to ask for each.
+    `asks` are arguments that the person gives, by name, with the words to ask for each. A text in `args` can contain `{NAME}` for
+    one of those, and `{tomorrow}` for tomorrow's date.
     """
 
     action: str
-    says: str
-    args: dict[str, str | int | bool] = {}
+    args: dict[str, str | int | bool | dict[str, str]] = {}
     asks: dict[str, str] = {}
+
+
+class Check(Trial, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A read without approval that shows that the credential works, and what to tell of its result.
+
+    `says` is a text with `{NAME}` for a member of the result, and `{NAME.count}` for the number of members of a list.
+    """
+
+    says: str
 
 
 class Service(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True):
     """A service of the catalogue. `title` and `line` are for people, `words` for searches.
 
     `program` is the pin (`sha256:…`) of the connector's program, which is the same for everybody; the manifest is not, because
-    it can name the person's hosts. `asks` are the values of the person's that the manifest needs, `found_by` is how the servers
-    among them are found by a mail address, `roles` are the roles whose credentials it takes, if there is more than one.
+    it can name the person's hosts. `program` is empty for a service that was made on this machine. `asks` are the values of the
+    person's that the manifest needs, `found_by` is how the servers among them can be found by an address. `roles` are the roles
+    whose credentials it takes, if there is more than one.
     """
 
     name: str
@@ -108,9 +119,16 @@ class Service(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     found_by: FoundBy | None = None
     credential: Credential
     check: Check | None = None
+    change: Trial | None = None
+    """A harmless change that waits for approval, for a person who decides for the first time."""
     roles: tuple[Role, ...] = ()
     packs: tuple[str, ...] = ()
     """Packages of others that the connector is built with."""
+
+    @property
+    def is_bundled(self) -> bool:
+        """True if the service came with Aileron, and false if its connector was made on this machine."""
+        return bool(self.program)
 
     @property
     def packed(self) -> Path | None:
@@ -161,6 +179,46 @@ class Service(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     def matches(self, text: str) -> bool:
         """Return whether the service's name, title, line or words contain the text, whatever its case."""
         return any(text.lower() in said.lower() for said in (self.name, self.title, self.line, *self.words))
+
+
+def service_at(directory: Path, name: str, title: str = "") -> Service:
+    """Return the service of a connector that was made on this machine, with its actions, for instance from an OpenAPI document.
+
+    The first read that needs no arguments is its check. `name` is how its actions begin. Raises AileronError(invalid_request) if
+    the directory has no connector, or has an action of another name.
+    """
+    try:
+        manifest = tomllib.loads((directory / "manifest.toml").read_text(encoding="utf-8"))
+        version, scope = (
+            manifest["connector"]["version"],
+            manifest["capabilities"].get("credential", {}).get("scope", ""),
+        )
+    except (OSError, ValueError, KeyError) as error:
+        message = f"{directory} has no connector: {error}"
+        raise AileronError(FailureClass.INVALID_REQUEST, message, boundary=Boundary.USER) from None
+    service = Service(
+        name=name,
+        directory=str(directory),
+        title=title or name,
+        line=str(scope),
+        words=(),
+        version=str(version),
+        program="",
+        credential=Credential(steps=()),
+    )
+    if wrong := [action for action in service.actions if not action.startswith(f"{name}-")]:
+        message = f"{directory} has the action {wrong[0][:80]!r}, whose name does not begin with {name}-"
+        raise AileronError(FailureClass.INVALID_REQUEST, message, boundary=Boundary.USER)
+    free = (
+        action for action in service.actions if service.only_reads(action) and not _needs_arguments(service, action)
+    )
+    first = next(free, None)
+    return msgspec.structs.replace(service, check=None if first is None else Check(action=first, says="answered"))
+
+
+def _needs_arguments(service: Service, action: str) -> bool:
+    source = parse_action(service.action_text(action), file=action, allow_placeholder=True)
+    return any(spec.required for spec in source.inputs)
 
 
 @functools.cache

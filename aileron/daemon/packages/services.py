@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 import anyio.to_thread
 
@@ -23,7 +24,7 @@ from aileron.api.approvals import ConsentAnswer
 from aileron.api.fetches import Installed
 from aileron.api.services import AddService, ServiceCredential
 from aileron.catalogue.preparing import Hosts, action_texts, built, label
-from aileron.catalogue.service import Service, service_named
+from aileron.catalogue.service import Service, service_at, service_named
 from aileron.daemon.consent_service.consent_checks import ConsentChecks
 from aileron.daemon.consent_service.consents import ConsentService
 from aileron.daemon.consent_service.handlers.installation_consent import InstallationHandler
@@ -38,9 +39,10 @@ from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.login import LoginTarget
 from aileron.model.names import BindingName, HostPort
 from aileron.model.secret import Secret
-from aileron.registry.artifact import Artifact
+from aileron.registry.artifact import Artifact, connector_of
 from aileron.registry.connector_build import Application
 from aileron.registry.consent import connector_consent
+from aileron.registry.install import read_archive
 from aileron.vault.bindings import Binding
 
 __all__ = ["Services"]
@@ -74,14 +76,14 @@ class Services:
         Raises AileronError (not_found) for an unknown service, action or secret, (invalid_request) for a value that is missing or
         not valid and for an account that is there, and as registry.install and the vault do.
         """
-        service, given = service_named(asked.service), _given(asked)
-        made = await anyio.to_thread.run_sync(built, service, asked.identity, given)
+        service = await anyio.to_thread.run_sync(_service_of, asked)
+        archive = await anyio.to_thread.run_sync(_archive_of, service, asked)
         for credential in asked.credentials:
             await self._credentials.secret_ready(credential.secret)
         async with self._base.changing:
-            artifact = await anyio.to_thread.run_sync(self._finding.bundled, service.name, made.archive)
+            artifact = await anyio.to_thread.run_sync(self._read, service, asked, archive)
             subject = await anyio.to_thread.run_sync(self._described, service, asked, artifact)
-            await anyio.to_thread.run_sync(self._base.staging.put, artifact.pin.hash, made.archive)
+            await anyio.to_thread.run_sync(self._base.staging.put, artifact.pin.hash, archive)
             answer = await self._consents.maybe_ask_about(subject)
             if answer is not None:
                 return answer
@@ -90,6 +92,12 @@ class Services:
             finally:
                 await anyio.to_thread.run_sync(self._base.staging.drop, artifact.pin.hash)
 
+    def _read(self, service: Service, asked: AddService, archive: bytes) -> Artifact:
+        """Return the service's connector. Raises AileronError as `ArtifactVerifier.bundled` does."""
+        if asked.directory is None:
+            return self._finding.bundled(service.name, archive)
+        return connector_of(archive, self._finding.trust(), file=service.name)
+
     def _described(self, service: Service, asked: AddService, artifact: Artifact) -> InstallationConsent:
         """Return the question about a service. Reads files. Raises AileronError as `add` does."""
         name = label(service.name, asked.identity)
@@ -97,7 +105,8 @@ class Services:
         installed = self._finding.installed(artifact.manifest.name)
         stored = self._base.connectors.find(artifact.manifest.name, artifact.pin.version)
         on_conflict = "replace" if any(pin != artifact.pin for pin in stored) else "refuse"
-        connector = connector_consent(artifact, bundled_source(service.name), on_conflict, installed=installed)
+        source = asked.directory or bundled_source(service.name)
+        connector = connector_consent(artifact, source, on_conflict, installed=installed)
         return InstallationConsent(
             name=name,
             connectors=(connector,),
@@ -148,6 +157,23 @@ class Services:
         )
         self._credentials.check_usable(binding)
         return binding_consent(binding, reach, self._base.vault.kept_at(binding.secret))
+
+
+def _service_of(asked: AddService) -> Service:
+    """Return the service of the catalogue, or of a directory on this machine. Raises AileronError(not_found, invalid_request)."""
+    if asked.directory is None:
+        return service_named(asked.service)
+    directory = Path(asked.directory)
+    if not directory.is_absolute():
+        raise AileronError(FailureClass.INVALID_REQUEST, "directory is not an absolute path", boundary=Boundary.USER)
+    return service_at(directory, asked.service)
+
+
+def _archive_of(service: Service, asked: AddService) -> bytes:
+    """Return the archive of the service's connector, built for the person's hosts if it came with Aileron."""
+    if asked.directory is not None:
+        return read_archive(Path(asked.directory))
+    return built(service, asked.identity, _given(asked)).archive
 
 
 def _given(asked: AddService) -> Hosts:
