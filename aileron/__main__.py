@@ -16,14 +16,16 @@ from typing import Final
 from aileron import UNSUPPORTED
 from aileron.cli import output
 from aileron.cli.problem import FAILED, INTERRUPTED, Problem
-from aileron.cli.prompts import take_passphrase
-from aileron.client import is_in_cell
+from aileron.cli.prompts import can_ask, take_passphrase
+from aileron.client import home_path, is_in_cell
 
 __all__ = ["main"]
 
 _COMPLETING = "_AILERON_COMPLETE"
 """Environment variable that the shell's completion script sets when it asks for completions. Repeated from cli/completing.py,
 which is imported only for a completion."""
+_OFFER_SETUP: Final = frozenset({"add", "services", "run", "console", "launch", "status", "approval", "open"})
+"""Commands that do little in a new home, so that they first offer `aileron setup` there."""
 _COLLECT_AFTER: Final = 20_000
 """Number of new objects (about 2 MB) after which Python's garbage collector searches for reference cycles. With
 Python's default of 700, each command searched dozens of times during its imports, which took 2 ms.
@@ -62,6 +64,13 @@ def _dispatch(words: list[str]) -> int:
             word.encode()
         except UnicodeEncodeError:
             return _report(Problem.usage(f"argument {number} is not UTF-8"), as_json="--json" in words)
+    if _is_first(words):
+        from pathlib import Path
+
+        from aileron.cli.guided_setup import offer
+
+        if (code := offer(Path(home_path()))) not in (None, 0):
+            return code
     if words[:1] == ["run"] and not _asks_for_help(words[1:]):
         from aileron.cli.run import main as run
 
@@ -80,6 +89,12 @@ def _dispatch(words: list[str]) -> int:
     from aileron.cli.app import main as every_other
 
     return every_other(words)
+
+
+def _is_first(words: list[str]) -> bool:
+    """Return whether a person at a terminal uses this home for the first time, by a command that needs what a setup makes."""
+    is_offered = bool(words) and words[0] in _OFFER_SETUP and "--json" not in words and not _asks_for_help(words)
+    return is_offered and can_ask() and output.is_terminal() and not os.path.lexists(home_path())
 
 
 def _complete(words: list[str]) -> int:

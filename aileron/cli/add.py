@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import re
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
@@ -28,17 +27,17 @@ from aileron.api.fetches import Installed
 from aileron.api.secrets import SecretStored, SetSecret
 from aileron.api.services import AddService, ServiceCredential, ServiceList
 from aileron.catalogue.preparing import FIRST, label
-from aileron.catalogue.service import Check, Service
+from aileron.catalogue.service import Service
 from aileron.cli import output
 from aileron.cli.add_servers import GivenServers, choose_servers
 from aileron.cli.bind import BindRequest, asked_details, free_name, typed_secret
 from aileron.cli.decision_dialogue import carry_through
 from aileron.cli.plan import COLUMN
 from aileron.cli.problem import INTERRUPTED, OK, UNFINISHED, Problem
-from aileron.cli.prompts import ask, ask_now, can_ask, choose, is_yes
+from aileron.cli.prompts import ask, can_ask, choose, is_yes
 from aileron.cli.signin import How, browser, open_page, sign_in
 from aileron.cli.supervisor import Supervisor, path_of
-from aileron.model.json_value import JSON, JSONObject
+from aileron.cli.trial import asked_arguments, told
 from aileron.model.login import LoginDetails, LoginTarget
 from aileron.model.manifest import ConnectorManifest
 from aileron.model.names import BINDING_PART
@@ -49,7 +48,8 @@ __all__ = ["AddOptions", "add_service"]
 _READS, _ALL, _SOME = "1", "2", "3"
 _CHECK_S: Final = 25.0
 """Seconds that the check of a service may take: as long as `aileron run` waits by itself."""
-_PLACE: Final = re.compile(r"\{([a-z_]+)(\.count)?\}")
+_NOT_THE_CREDENTIAL: Final = frozenset({"capability_denied", "network_error"})
+"""Classes of failures that another credential does not change."""
 
 
 class AddOptions(NamedTuple):
@@ -85,6 +85,7 @@ def add_service(supervisor: Supervisor, service: Service, manifest: ConnectorMan
         given = given._replace(username=servers.username)
     asked = AddService(
         service=service.name,
+        directory=None if service.is_bundled else service.directory,
         identity=identity,
         hosts=servers.hosts,
         logins=servers.logins,
@@ -93,10 +94,13 @@ def add_service(supervisor: Supervisor, service: Service, manifest: ConnectorMan
         client_secret=given.client_secret,
         actions=_actions(service, given),
     )
-    wanted = _request(manifest, asked)
-    _tell_where(service)
-    typed = _typed_credentials(service, wanted, given, servers.username)
-    credentials, stored = _stored(supervisor, service, wanted, identity, typed, given)
+    wanted = None if manifest.credential is None else _request(manifest, asked)
+    credentials: tuple[ServiceCredential, ...] = ()
+    stored: list[str] = []
+    if wanted is not None:
+        _tell_where(service)
+        typed = _typed_credentials(service, wanted, given, servers.username)
+        credentials, stored = _stored(supervisor, service, wanted, identity, typed, given)
     try:
         code = _added(supervisor, msgspec.structs.replace(asked, credentials=credentials), given)
     except BaseException:
@@ -106,7 +110,11 @@ def add_service(supervisor: Supervisor, service: Service, manifest: ConnectorMan
         _remove(supervisor, stored)
     if code != OK:
         return code
-    if wanted.kind == "oauth2" and (code := _signed_in(supervisor, wanted, service, identity, given)) != OK:
+    if (
+        wanted is not None
+        and wanted.kind == "oauth2"
+        and (code := _signed_in(supervisor, wanted, service, identity, given)) != OK
+    ):
         return code
     secret = credentials[0].secret if credentials else None
     return _checked(supervisor, service, identity, given, secret)
@@ -133,7 +141,7 @@ def _identity(supervisor: Supervisor, service: Service, given: AddOptions) -> st
     taken = {
         entry.identity
         for entry in supervisor.fetch(ServiceList, "GET", "/v1/services").services
-        if entry.service == service.name
+        if entry.name == label(service.name, entry.identity)
     }
     identity = given.identity or (FIRST if FIRST not in taken else None)
     while identity is None or identity in taken or not BINDING_PART.fullmatch(identity):
@@ -342,38 +350,18 @@ def _checked(supervisor: Supervisor, service: Service, identity: str, given: Add
     check = service.check
     if check is None or given.as_json or not can_ask():
         return OK
-    args: JSONObject = {**check.args}
-    for argument, words in check.asks.items():
-        if not (typed := ask_now(f"{words}, to try it (Enter to skip): ")):
-            return OK
-        args[argument] = typed
+    if (args := asked_arguments(check)) is None:
+        return OK
     action = name + check.action.removeprefix(service.name)
     path = f"{path_of('v1', 'actions', action, 'run')}?wait={_CHECK_S}"
     try:
         answer = supervisor.ask("POST", path, {"args": args}, wait_s=_CHECK_S)
         if answer.get("status", "completed") != "completed":
             raise Problem.of_state(answer)
-    except Problem:
-        if secret is not None:
+    except Problem as problem:
+        if secret is not None and problem.name not in _NOT_THE_CREDENTIAL:
             output.note(f"if the credential is wrong: aileron secret set {secret}, then aileron run {action}")
         raise
-    output.note(f"{name}: {visible(_said(check, answer.get('result')))}")
+    output.note(f"{name}: {visible(told(check, answer.get('result')))}")
     output.note(f"next: aileron launch AGENT, or aileron run {action}")
     return OK
-
-
-def _said(check: Check, result: JSON) -> str:
-    """Return the check's sentence, filled with the result.
-
-    >>> _said(Check(action="x", says="signed in as {login}; {repos.count} repositories"), {"login": "ann", "repos": [1, 2]})
-    'signed in as ann; 2 repositories'
-    """
-    members: JSONObject = result if isinstance(result, dict) else {}
-
-    def filled(place: re.Match[str]) -> str:
-        value = members.get(place[1])
-        if place[2]:
-            return str(len(value)) if isinstance(value, list | dict) else "some"
-        return "?" if value is None else str(value)
-
-    return _PLACE.sub(filled, check.says)

@@ -29,12 +29,11 @@ if TYPE_CHECKING:
 __all__ = ["ask_about_cells"]
 
 _KEY: Final = "launch.jail"
-_QUESTION: Final = (
-    "Agents can start in a cell: they see only their project and what they need to run, and reach only the\n"
-    "hosts that you allow. Your other files, keys and sockets are not there. You are asked this once;\n"
-    "--jail and --no-jail choose for a single start.\n"
-    "Start agents in a cell? [Y/n] "
+_EXPLANATION: Final = (
+    "Agents can start in a cell: they see only their project and what they need to run, and reach only the hosts that you allow. "
+    "Your other files, keys and sockets are not there. You are asked this once; --jail and --no-jail choose for a single start."
 )
+_QUESTION: Final = "Start agents in a cell? [Y/n] "
 _ANSWERS: Final = {"": True, "y": True, "yes": True, "n": False, "no": False}
 
 
@@ -62,6 +61,7 @@ def ask_about_cells(config: Path, running: Status, *, is_possible: Callable[[], 
 
 
 def _answer() -> bool | None:
+    note(_EXPLANATION)
     typed = choose(_QUESTION, _ANSWERS)
     return None if typed is None else _ANSWERS[typed]
 

@@ -23,6 +23,10 @@ EXAMPLES: Final[dict[str, tuple[str, str]]] = {
         'aileron run send-mail to=ann@example.com subject=Lunch body="At one?"',
         "aileron run send-mail --args @mail.json --dry-run",
     ),
+    "setup": (
+        "aileron setup",
+        "aileron setup --status",
+    ),
     "demo": (
         "aileron demo",
         "aileron demo --yes --keep",

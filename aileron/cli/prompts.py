@@ -49,6 +49,7 @@ __all__ = [
     "read_secret",
     "take_passphrase",
     "text_in",
+    "unseen_between",
     "until_right",
 ]
 
@@ -227,12 +228,35 @@ def _typing(terminal: int, *, is_shown: bool) -> Iterator[None]:
         yield
         return
     wanted = [*before]
-    wanted[3] = before[3] | termios.ICANON if is_shown else (before[3] | termios.ICANON) & ~termios.ECHO
+    wanted[3] |= termios.ICANON
+    wanted[3] = wanted[3] | termios.ECHO if is_shown else wanted[3] & ~termios.ECHO
     termios.tcsetattr(terminal, termios.TCSAFLUSH, wanted)
     try:
         yield
     finally:
         termios.tcsetattr(terminal, termios.TCSAFLUSH, before)
+
+
+@contextlib.contextmanager
+def unseen_between() -> Iterator[None]:
+    """Show nothing of what is typed between two questions during this block, because it may be the passphrase that a person
+    expects to be asked for.
+    """
+    import termios
+
+    try:
+        terminal = sys.stdin.fileno()
+        before = termios.tcgetattr(terminal)
+    except (termios.error, OSError, ValueError):
+        yield
+        return
+    wanted = [*before]
+    wanted[3] = before[3] & ~termios.ECHO
+    termios.tcsetattr(terminal, termios.TCSADRAIN, wanted)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(terminal, termios.TCSADRAIN, before)
 
 
 def edit_text(text: str, *, suffix: str, instead: str) -> str:

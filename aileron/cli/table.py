@@ -35,7 +35,7 @@ MAX_WIDTH: Final = 100
 PACKAGE: Final = "aileron.cli.commands"
 HELP_FLAGS: Final = ("-h", "--help")
 SECTIONS: Final = {
-    "Try it": ("demo", "demo-server"),
+    "Start here": ("setup", "demo", "demo-server"),
     "Connect agents": ("launch", "sessions", "mcp"),
     "Run and decide": ("run", "console", "approve", "deny", "approval", "open", "grant"),
     "Set up": (
@@ -92,6 +92,7 @@ class Group(NamedTuple):
 
 COMMANDS: Final[dict[str, Single | Group]] = {
     "run": Single("Run an action and print its result.", "run.run", EXITS),
+    "setup": Single("Set up Aileron: vault, approver, services and an agent.", "setup.setup"),
     "demo": Single("Show a real run, an approval, and a hostile connector stopped.", "demo.demo"),
     "demo-server": Single("Start a small notes service to try your first action on.", "demo_server.demo_server"),
     "approve": Single("Approve a request after reading it, and carry it out.", "approval_decide.approve", EXITS),

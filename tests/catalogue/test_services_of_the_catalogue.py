@@ -103,6 +103,19 @@ def test_the_check_of_a_service_only_reads(name: str) -> None:
     assert {spec.name for spec in action.inputs if spec.required} <= {*service.check.args, *service.check.asks}
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_the_first_change_of_a_service_waits_for_a_person(name: str) -> None:
+    """The change is never made without a decision, and its arguments are those of the action."""
+    service = service_named(name)
+    change = service.change
+    assert change is not None
+    action = parse_action(service.action_text(change.action), file=name, allow_placeholder=True)
+
+    assert action.approval.required
+    given = {*change.args, *change.asks}
+    assert {spec.name for spec in action.inputs if spec.required} <= given <= {spec.name for spec in action.inputs}
+
+
 def test_a_second_account_has_a_connector_of_its_own_only_for_its_own_servers() -> None:
     """Mail at other servers is another connector; GitHub is the same one for every account."""
     mail, github = service_named("mail"), service_named("github")

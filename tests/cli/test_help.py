@@ -100,4 +100,4 @@ def test_a_command_group_without_a_command_prints_typers_help_page(
 
     shown, typers = capsys.readouterr().err.split("Usage: ")[1:]
     assert shown == typers
-    assert "Commands:" in shown or "Try it:" in shown
+    assert "Commands:" in shown or "Start here:" in shown

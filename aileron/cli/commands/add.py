@@ -8,6 +8,7 @@ from aileron.api.services import RemovedService, ServiceList
 from aileron.cli import output
 from aileron.cli.commands.options import AsJson, ClientId, ClientSecretFile, Hosts, Logins, PassphraseFile, Region, Yes
 from aileron.cli.declared import Argument, Exit, Option
+from aileron.cli.near import did_you_mean
 from aileron.cli.problem import NOT_FOUND, Problem
 from aileron.cli.prompts import can_ask, is_yes, passphrase_from
 from aileron.cli.supervisor import Supervisor, path_of
@@ -98,8 +99,14 @@ def add(
 
 def _print_matching(found: tuple[Service, ...], text: str | None, *, as_json: bool) -> None:
     """Print the services that match a search. Raises Problem if there are none."""
+    from aileron.catalogue.service import services as every
+
     if not found:
-        raise Problem(f"no service matches {text!r}", exit_code=NOT_FOUND, name="not_found", fix="aileron add")
+        meant = did_you_mean(text or "", [entry.name for entry in every()])
+        why, fix = meant if meant is not None else (None, None)
+        raise Problem(
+            f"no service matches {text!r}", exit_code=NOT_FOUND, name="not_found", why=why, fix=fix or "aileron add"
+        )
     if as_json:
         output.print_json(
             {"services": [{"name": entry.name, "title": entry.title, "line": entry.line} for entry in found]}

@@ -34,7 +34,7 @@ from aileron.model.visible import visible
 if TYPE_CHECKING:
     from aileron.approver_key.keyfile import ApproverKey
 
-__all__ = ["init", "passkeys", "revoke_passkey", "status"]
+__all__ = ["create", "init", "passkeys", "revoke_passkey", "status"]
 
 _ROUTE: Final = "/v1/approver"
 _INVENTORY: Final = "/v1/approver/inventory"
@@ -73,7 +73,15 @@ def init(
             fix="run `aileron approver init` in a terminal of your own",
         )
     supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
-    raise Exit(alone(lambda: _Init(supervisor, passphrase_from(passphrase_file)(), replace=replace).perform()))
+    raise Exit(create(supervisor, passphrase_from(passphrase_file)(), replace=replace))
+
+
+def create(supervisor: Supervisor, vault_passphrase: str | None, *, replace: bool = False) -> int:
+    """Create the approver's key at this terminal, and return the exit code. Without the vault's passphrase, ask for it.
+
+    Raises Problem if that fails or is not allowed.
+    """
+    return alone(lambda: _Init(supervisor, vault_passphrase, replace=replace).perform())
 
 
 def status(as_json: AsJson = False) -> None:

@@ -32,7 +32,7 @@ from aileron.model.failure import AileronError
 from aileron.model.visible import visible
 from aileron_sandbox.support import Report, examine
 
-__all__ = ["doctor"]
+__all__ = ["doctor", "machine_checks", "print_checks"]
 
 _MAX_SOCKET_PATH = 107  # sun_path, unix(7)
 _LEAST_FREE_BYTES = 100 << 20
@@ -83,10 +83,10 @@ def doctor(
     if fix and not yes and (as_json or not can_ask()):
         raise Problem.usage("no terminal to confirm each fix at", fix="aileron doctor --fix --yes")
     supervisor = Supervisor()
-    report, checks = _examined(supervisor)
+    report, checks = machine_checks(supervisor)
     tried = [_carried_out(check, yes=yes) for check in checks if isinstance(check.repair, Narrow)] if fix else []
     if tried:
-        report, checks = _examined(supervisor)
+        report, checks = machine_checks(supervisor)
     is_well = all(check.state != "bad" for check in checks)
     if as_json:
         told = {"ok": is_well, "version": __version__, "checks": [check.to_json() for check in checks]}
@@ -94,7 +94,7 @@ def doctor(
     else:
         if fix and not tried:
             output.note("nothing to fix automatically")
-        _print(checks, explained=fix)
+        print_checks(checks, explained=fix)
     if not is_well:
         raise Exit(FAILED)
 
@@ -103,7 +103,8 @@ _FOR_LOGINS = {"asyncssh": "ssh", "scramp": "SCRAM"}
 """Python packages that some logins need, each with the name of the logins that need it."""
 
 
-def _examined(supervisor: Supervisor) -> tuple[Report, list[Check]]:
+def machine_checks(supervisor: Supervisor) -> tuple[Report, list[Check]]:
+    """Return the report about this machine's jails, and all checks of this machine and the supervisor's home."""
     mode = _sandbox_mode(supervisor.home)
     report = examine(mode)
     return report, [
@@ -150,7 +151,7 @@ def _doctor_of(agent: str, program: str | None, as_json: bool) -> None:
         found = [check.to_json() for check in checks]
         output.print_json({"ok": is_well, "version": __version__, "agent": agent, "checks": found})
     else:
-        _print(checks)
+        print_checks(checks)
     if not is_well:
         raise Exit(FAILED)
 
@@ -335,7 +336,7 @@ def _vault(found: VaultState) -> Check:
     return Check("vault", "ok", "unlocked")
 
 
-def _print(checks: list[Check], *, explained: bool = False) -> None:
+def print_checks(checks: list[Check], *, explained: bool = False) -> None:
     """Print all checks. With `explained`, print for each failed check the reason why its fix is left to the person."""
     if not output.is_terminal():
         output.print_table((), [(check.state, check.name, check.found, check.fix or "") for check in checks], empty="")

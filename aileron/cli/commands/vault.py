@@ -28,7 +28,7 @@ from aileron.cli.problem import USAGE, Problem
 from aileron.cli.prompts import ask_unseen, can_ask, new_passphrase_from, passphrase_from, until_right
 from aileron.cli.supervisor import Supervisor
 
-__all__ = ["backup", "init", "lock", "restore", "rotate", "status", "unlock"]
+__all__ = ["backup", "can_use_keyring", "create", "init", "lock", "restore", "rotate", "status", "unlock"]
 
 _STATUS = "/v1/vault/status"
 _KEY_DERIVATION_S = 30.0
@@ -54,6 +54,11 @@ def init(
     if keyring:
         _check_keyring()
     passphrase = _passphrase("init", "New vault passphrase", passphrase_file, twice=True)
+    create(supervisor, passphrase, recovery_codes=recovery_codes, keyring=keyring)
+
+
+def create(supervisor: Supervisor, passphrase: str, *, recovery_codes: bool = False, keyring: bool = False) -> None:
+    """Create the vault, open it, and tell the person what opens it from now on. Raises Problem if that fails."""
     body = InitVault(passphrase=passphrase, recovery_codes=recovery_codes)
     found = _with_new_key(supervisor, "/v1/vault/init", body, keyring=keyring)
     output.note("vault created; it stays unlocked until you lock it or the daemon stops")
@@ -61,6 +66,15 @@ def init(
     if can_ask() and not recovery_codes:
         other = "the key in the keyring, or " if keyring else ""
         output.note(f"without {other}the passphrase, the vault cannot be opened: store it safely")
+
+
+def can_use_keyring() -> bool:
+    """Return whether the desktop has a keyring that can keep a key for the vault."""
+    try:
+        _check_keyring()
+    except Problem:
+        return False
+    return True
 
 
 def unlock(
