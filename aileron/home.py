@@ -59,6 +59,11 @@ class Home(msgspec.Struct, frozen=True):
         return self.path / "store" / "installing.json"
 
     @property
+    def imported(self) -> Path:
+        """Directory with the connectors and actions that `aileron add URL` made, by the service's name."""
+        return self.path / "imported"
+
+    @property
     def published(self) -> Path:
         """Directory of unmodified copies of published action files, the common base when an update is merged."""
         return self.path / "store" / "actions"

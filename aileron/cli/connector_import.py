@@ -42,6 +42,7 @@ __all__ = [
     "choices_of",
     "document_source",
     "import_source",
+    "source_of",
     "tell_made",
     "tell_updated",
     "update_source",
@@ -164,7 +165,11 @@ def document_source(name: Fqn, wanted: Wanted, before: Choices | None) -> Source
     """Read an OpenAPI document. `before` has the choices of an earlier import, or is None. Raises DocumentError if the
     document cannot be read, Problem(usage) for an invalid option.
     """
-    found = described(load(wanted.sources))
+    return source_of(described(load(wanted.sources)), name, wanted, before)
+
+
+def source_of(found: Described, name: Fqn, wanted: Wanted, before: Choices | None) -> Source:
+    """Return a document that was read already as a source. Raises as `document_source` does."""
     given = by_found_names(found, wanted.choices)
     choices = given if before is None else chosen_now(before, given)
     return Source(found, lambda operations: make(found, operations, name, choices))

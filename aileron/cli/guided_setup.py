@@ -222,7 +222,7 @@ class GuidedSetup:
         from aileron.cli.app import main
 
         main(["add"])
-        while words := (ask_now("\nadd (a service; Enter to go on): ") or "").split():
+        while words := (ask_now("\nadd (a service or its address; Enter to go on): ") or "").split():
             if main(["add", *words]) == INTERRUPTED:
                 raise KeyboardInterrupt
         return OK

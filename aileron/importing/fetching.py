@@ -22,7 +22,7 @@ from typing import Any, Final
 from aileron.importing.reading import MAX_BYTES, MAX_FILES, DocumentError, Files, read_all
 from aileron.tls import client_context
 
-__all__ = ["is_url", "load"]
+__all__ = ["is_url", "load", "speaks_caldav"]
 
 _SUFFIXES: Final = (".json", ".yaml", ".yml")
 _MAX_LOOKED_AT: Final = 100_000
@@ -111,6 +111,26 @@ def _read(path: Path, most: int) -> bytes:
 # A URL
 
 
+def speaks_caldav(url: str, *, deadline_s: float = _MOST_S) -> bool:
+    """Return whether the server at a URL says that it has calendars (RFC 4791 section 5.1). False if it cannot be asked."""
+    import httpcore2
+
+    from aileron.importing.deadline import Backend
+
+    try:
+        _check_url(url)
+        with (
+            httpcore2.ConnectionPool(
+                ssl_context=client_context(None, ("http/1.1",)), network_backend=Backend(time.monotonic() + deadline_s)
+            ) as pool,
+            pool.stream("OPTIONS", url, headers=_headers(url)) as answer,
+        ):
+            said = [value.decode("latin-1") for name, value in answer.headers if name.lower() == b"dav"]
+    except (DocumentError, httpcore2.NetworkError, httpcore2.ProtocolError, httpcore2.TimeoutException):
+        return False
+    return "calendar-access" in {word.strip() for value in said for word in value.split(",")}
+
+
 def _fetched(url: str, deadline_s: float) -> bytes:
     import httpcore2  # 60 ms, and most documents are files
 
@@ -158,19 +178,21 @@ def _check_url(url: str) -> None:
 
 def _asked(pool: Any, url: str) -> tuple[int, dict[bytes, bytes], bytes]:
     most = dict.fromkeys(("connect", "read", "write", "pool"), _MOST_S)
-    headers = [
-        (b"Host", urllib.parse.urlsplit(url).netloc.encode()),
-        (b"Accept", b"application/json, application/yaml, */*"),
-    ]
-    with pool.stream(
-        "GET", url, headers=[*headers, (b"User-Agent", b"aileron")], extensions={"timeout": most}
-    ) as answer:
+    with pool.stream("GET", url, headers=_headers(url), extensions={"timeout": most}) as answer:
         data = bytearray()
         for piece in answer.iter_stream():
             data += piece
             if len(data) > MAX_BYTES:
                 raise DocumentError(f"{url}: more than {MAX_BYTES} bytes")
         return answer.status, {name.lower(): value for name, value in answer.headers}, bytes(data)
+
+
+def _headers(url: str) -> list[tuple[bytes, bytes]]:
+    return [
+        (b"Host", urllib.parse.urlsplit(url).netloc.encode()),
+        (b"Accept", b"application/json, application/yaml, */*"),
+        (b"User-Agent", b"aileron"),
+    ]
 
 
 def _next(url: str, headers: dict[bytes, bytes]) -> str:

@@ -19,7 +19,7 @@ APPROVER_KEY: Answers = [
     ("New approver passphrase: ", APPROVER),
     ("New approver passphrase, again: ", APPROVER),
 ]
-ADD = "add (a service; Enter to go on): "
+ADD = "add (a service or its address; Enter to go on): "
 APPROVE = "Approve? [y]es, [n]o, or Enter to leave it waiting: "
 CELLS = "Start agents in a cell? [Y/n] "
 OFFER = "Set it up now? [Y/n] "
@@ -63,6 +63,7 @@ def add_calendar(server: RadicaleServer) -> Answers:
     """Return the answers that add the calendar, from the service's name on."""
     return [
         (ADD, "caldav"),
+        ("Your address (Enter to name the servers yourself): ", ""),
         ("Server, such as calendar.example.com: ", f"localhost:{server.port}"),
         ("Which actions? [1-3, Enter for 2] ", ""),
         ("User name: ", server.user),

@@ -25,7 +25,8 @@ _REMOVE_S = 60.0
 
 def add(
     service: Annotated[
-        str | None, Argument(metavar="SERVICE", help="Service to add, or a word to search for. Default: list them.")
+        str | None,
+        Argument(metavar="SERVICE", help="Service to add, its URL, or a word to search for. Default: list them."),
     ] = None,
     address: Annotated[
         str | None,
@@ -62,10 +63,11 @@ def add(
     """
     from aileron.catalogue.service import matching, services
 
+    is_url = service is not None and "://" in service
     found = [entry for entry in services() if entry.name == service]
-    if not found and address is not None:
+    if (is_url or not found) and address is not None:
         raise Problem.missing(f"no service {service!r} comes with Aileron", fix="aileron add")
-    if not found:
+    if not found and not is_url:
         _print_matching(matching(service or ""), service, as_json=as_json)
         return
     from aileron.cli.add import AddOptions, add_service
@@ -73,7 +75,7 @@ def add(
     from aileron.cli.publisher import application
     from aileron.registry.manifest import parse_connector_manifest
 
-    if address is not None:
+    if address is not None and found:
         check_address(found[0], address)
     command = f"aileron add {service}"
     own = application(client_id, client_secret_file, command)
@@ -93,8 +95,13 @@ def add(
         yes=yes,
         as_json=as_json,
     )
+    supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
+    if service is not None and is_url:
+        from aileron.cli.add_url import add_url
+
+        raise Exit(add_url(supervisor, service, given))
     manifest = parse_connector_manifest(found[0].manifest, file=f"{service}/manifest.toml", allow_unbound=True)
-    raise Exit(add_service(Supervisor(passphrase=passphrase_from(passphrase_file)), found[0], manifest, given))
+    raise Exit(add_service(supervisor, found[0], manifest, given))
 
 
 def _print_matching(found: tuple[Service, ...], text: str | None, *, as_json: bool) -> None:
@@ -158,7 +165,11 @@ def remove(
             raise Problem.usage("no terminal to confirm at", fix=f"aileron remove {name} --yes")
         if not is_yes(f"Remove {visible(name)} with its actions and its credential? [y/N] "):
             raise Problem("nothing removed", exit_code=6, name="cancelled")
-    gone = Supervisor().fetch(RemovedService, "DELETE", path_of("v1", "services", name), wait_s=_REMOVE_S)
+    from aileron.cli.add_url import remove_imported
+
+    supervisor = Supervisor()
+    gone = supervisor.fetch(RemovedService, "DELETE", path_of("v1", "services", name), wait_s=_REMOVE_S)
+    remove_imported(supervisor.home, name)
     if as_json:
         output.print_json(gone)
         return
