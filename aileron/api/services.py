@@ -10,6 +10,7 @@ from typing import Literal
 import msgspec
 
 from aileron.api.body import Body
+from aileron.model.credential import Flow
 from aileron.model.login import LoginDetails
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "ServiceEntry",
     "ServiceList",
     "ServiceState",
+    "SignInToService",
 ]
 
 ServiceState = Literal["ready", "no_credential", "suspended", "expired", "failed", "locked"]
@@ -50,6 +52,14 @@ class AddService(Body, frozen=True, kw_only=True):
     client_id: str | None = None
     client_secret: str | None = None
     credentials: tuple[ServiceCredential, ...] = ()
+
+
+class SignInToService(AddService, frozen=True, kw_only=True):
+    """Request body of `POST /v1/services/sign-ins`: a service that is added when the person has signed in. `credentials` are
+    empty.
+    """
+
+    flow: Flow
 
 
 class ServiceEntry(msgspec.Struct, frozen=True, kw_only=True):

@@ -25,7 +25,7 @@ import msgspec
 from aileron.api.daemon import Removed
 from aileron.api.fetches import Installed
 from aileron.api.secrets import SecretStored, SetSecret
-from aileron.api.services import AddService, ServiceCredential, ServiceList
+from aileron.api.services import AddService, ServiceCredential, ServiceList, SignInToService
 from aileron.catalogue.preparing import FIRST, label
 from aileron.catalogue.service import Service
 from aileron.cli import output
@@ -35,7 +35,7 @@ from aileron.cli.decision_dialogue import carry_through
 from aileron.cli.plan import COLUMN
 from aileron.cli.problem import INTERRUPTED, OK, UNFINISHED, Problem
 from aileron.cli.prompts import ask, can_ask, choose, is_yes
-from aileron.cli.signin import How, browser, open_page, sign_in
+from aileron.cli.signin import How, browser, open_page, sign_in_to_service
 from aileron.cli.supervisor import Supervisor, path_of
 from aileron.cli.trial import asked_arguments, told
 from aileron.model.login import LoginDetails, LoginTarget
@@ -101,20 +101,18 @@ def add_service(supervisor: Supervisor, service: Service, manifest: ConnectorMan
         _tell_where(service)
         typed = _typed_credentials(service, wanted, given, servers.username)
         credentials, stored = _stored(supervisor, service, wanted, identity, typed, given)
+    is_signed_in_to = wanted is not None and wanted.kind == "oauth2" and not credentials
     try:
-        code = _added(supervisor, msgspec.structs.replace(asked, credentials=credentials), given)
+        if is_signed_in_to:
+            code = _signed_in(supervisor, asked, given)
+        else:
+            code = _added(supervisor, msgspec.structs.replace(asked, credentials=credentials), given)
     except BaseException:
         _remove(supervisor, stored)
         raise
     if code not in (OK, UNFINISHED, INTERRUPTED):
         _remove(supervisor, stored)
     if code != OK:
-        return code
-    if (
-        wanted is not None
-        and wanted.kind == "oauth2"
-        and (code := _signed_in(supervisor, wanted, service, identity, given)) != OK
-    ):
         return code
     secret = credentials[0].secret if credentials else None
     return _checked(supervisor, service, identity, given, secret)
@@ -333,12 +331,15 @@ def _tell(result: Any) -> None:
     output.note(f"added, with {count} action{'' if count == 1 else 's'}")
 
 
-def _signed_in(supervisor: Supervisor, wanted: BindRequest, service: Service, identity: str, given: AddOptions) -> int:
-    def finish(answer: msgspec.Struct) -> int:
-        return carry_through(supervisor, answer, lambda _result: None, yes=given.yes, as_json=given.as_json)
+def _signed_in(supervisor: Supervisor, asked: AddService, given: AddOptions) -> int:
+    """Add a service after the person has signed in to it. Return the exit code."""
 
-    name = f"{wanted.kind}/{service.name}/{identity}"
-    return sign_in(supervisor, wanted.connector, name, How(as_json=given.as_json), finish)
+    def finish(answer: msgspec.Struct) -> int:
+        return carry_through(supervisor, answer, _tell, yes=given.yes, as_json=given.as_json)
+
+    how = How(as_json=given.as_json)
+    body = SignInToService(**{name: getattr(asked, name) for name in AddService.__struct_fields__}, flow=how.flow)
+    return sign_in_to_service(supervisor, body, how, finish)
 
 
 def _checked(supervisor: Supervisor, service: Service, identity: str, given: AddOptions, secret: str | None) -> int:

@@ -20,20 +20,22 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from aileron.api.approvals import ConsentAnswer
 from aileron.api.bindings import BeginSignIn, BindingEntry, SignInState
+from aileron.api.fetches import Installed
+from aileron.api.services import SignInToService
 from aileron.cli import output
-from aileron.cli.problem import INTERRUPTED, Problem
+from aileron.cli.problem import INTERRUPTED, OK, Problem
 from aileron.cli.prompts import can_ask
 from aileron.cli.supervisor import Supervisor, path_of, read
 from aileron.model.credential import Flow
 from aileron.model.visible import visible
 
-__all__ = ["How", "browser", "ended_when_gone", "invite_in_browser", "open_page", "sign_in"]
+__all__ = ["How", "browser", "ended_when_gone", "invite_in_browser", "open_page", "sign_in", "sign_in_to_service"]
 
 _TICK_S = 1.0
 """Seconds between two requests at a terminal, which shows the time left."""
@@ -53,6 +55,11 @@ class How(NamedTuple):
     device: bool = False
     no_browser: bool = False
     as_json: bool = False
+
+    @property
+    def flow(self) -> Flow:
+        """The way to sign in."""
+        return "device" if self.device else "browser"
 
     @property
     def is_said(self) -> bool:
@@ -75,10 +82,35 @@ def sign_in(
     Raises Problem if the sign-in fails. `replace`: the name is bound already. `username`: the user who logs in with the token,
     if that is not the user whom the provider reports.
     """
-    opener = browser() if not how.is_said and can_ask() else None
-    flow: Flow = "device" if how.device else "browser"
-    body = BeginSignIn(connector=connector, name=name, flow=flow, replace=replace, username=username)
+    body = BeginSignIn(connector=connector, name=name, flow=how.flow, replace=replace, username=username)
     begun = supervisor.fetch(SignInState, "POST", "/v1/sign-ins", body, wait_s=_BEGIN_S)
+    code, ended = _carried_on(supervisor, begun, how)
+    if ended is None:
+        return code
+    is_asked = isinstance(ended, dict) and "approval_id" in ended
+    return finish(read(ConsentAnswer, ended) if is_asked else read(BindingEntry, ended))
+
+
+def sign_in_to_service(
+    supervisor: Supervisor, asked: SignInToService, how: How, finish: Callable[[msgspec.Struct], int]
+) -> int:
+    """Sign in for a service, which is added then, and call `finish` with the daemon's answer. Return the exit code.
+
+    Raises Problem if the sign-in fails, or if the service cannot be added.
+    """
+    begun = supervisor.fetch(SignInState, "POST", "/v1/services/sign-ins", asked, wait_s=_BEGIN_S)
+    code, ended = _carried_on(supervisor, begun, how)
+    if ended is None:
+        return code
+    is_asked = isinstance(ended, dict) and "approval_id" in ended
+    return finish(read(ConsentAnswer, ended) if is_asked else read(Installed, ended))
+
+
+def _carried_on(supervisor: Supervisor, begun: SignInState, how: How) -> tuple[int, Any]:
+    """Tell the person where to sign in, and wait for the end. Return 0 and the result, or an exit code and None if the person
+    left. Raises Problem if the sign-in fails.
+    """
+    opener = browser() if not how.is_said and can_ask() else None
     path = path_of("v1", "sign-ins", begun.id)
     with ended_when_gone():
         try:
@@ -89,11 +121,10 @@ def sign_in(
             ended = supervisor.fetch(SignInState, "DELETE", path, wait_s=_BEGIN_S)
             if ended.status != "done":
                 output.note("sign-in cancelled; nothing bound")
-                return INTERRUPTED
+                return INTERRUPTED, None
     if ended.status != "done":
         raise _problem_of(ended)
-    is_asked = isinstance(ended.result, dict) and "approval_id" in ended.result
-    return finish(read(ConsentAnswer, ended.result) if is_asked else read(BindingEntry, ended.result))
+    return OK, ended.result
 
 
 def browser() -> list[str] | None:

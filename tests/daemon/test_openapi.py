@@ -29,7 +29,7 @@ REFUSED_HERE = {
     *("POST /v1/keyring/look", "POST /v1/keyring/revoke", "GET /v1/hub", "GET /v1/hub/entry"),
     *("POST /v1/fetches/{id}/resolve", "POST /v1/fetches/{id}/install"),
     # the home has no provider
-    *("POST /v1/sign-ins", "GET /v1/sign-ins/{id}", "DELETE /v1/sign-ins/{id}"),
+    *("POST /v1/sign-ins", "GET /v1/sign-ins/{id}", "DELETE /v1/sign-ins/{id}", "POST /v1/services/sign-ins"),
 }
 """Routes that cannot succeed in this walk; other tests in tests/daemon have each succeed, against the same types."""
 SUITE = 'name = "mine"\ndescription = "A few."\nactions = ["github://someone/things/act@1.0.0"]\n'
@@ -145,6 +145,11 @@ class Walk:
             ("GET", "/v1/hub?text=mail&kind=neither"),
             ("GET", "/v1/hub/entry?name=none"),
             ("POST", "/v1/services", {"service": "telegram", "actions": ["telegram-get-chat"]}),
+            (
+                "POST",
+                "/v1/services/sign-ins",
+                {"service": "telegram", "actions": ["telegram-get-chat"], "flow": "browser"},
+            ),
             ("GET", "/v1/services"),
             ("DELETE", "/v1/services/telegram"),
         )

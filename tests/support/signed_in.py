@@ -22,7 +22,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 from aileron.client import Answer
-from tests.support.home import DaemonHome, daemon_home
+from tests.support.home import DaemonHome, daemon_home, probe_action
 from tests.support.token_server import CLIENT_SECRET, SCOPES, TokenServer
 from tests.support.upstream import Authority, Seen, Upstream, answer
 
@@ -76,6 +76,18 @@ class World:
             text = text.replace('kind = "oauth2"', f'kind = "oauth2"\nlogins = ["imap://{logs_in}"]')
         (source / "manifest.toml").write_text(text)
         return self.home.ask("POST", "/v1/connectors", {"path": str(source)})
+
+    def made_here(self, service: str) -> Path:
+        """Write the reflector as a connector of another name, with the action SERVICE-ask. Return its directory."""
+        source = self._work / service
+        shutil.copytree(_SOURCE, source)
+        text = self._manifest("1.0.0", SCOPES, {}).replace(CONNECTOR, f"{CONNECTOR}-{service}")
+        (source / "manifest.toml").write_text(text)
+        action = source / "actions" / f"{service}-ask" / "action.md"
+        action.parent.mkdir(parents=True)
+        inputs = ("url:string", "credential:string")
+        action.write_text(probe_action("ask", *inputs, name=f"{service}-ask", connector=f"{CONNECTOR}-{service}"))
+        return source
 
     def _manifest(self, version: str, scopes: tuple[str, ...], changes: dict[str, str]) -> str:
         asked = self.provider.provider(**changes)

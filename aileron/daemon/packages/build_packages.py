@@ -81,6 +81,8 @@ def build_packages(
             finding=consenting.finding,
             installing=installing,
             credentials=secrets.credentials,
+            sign_ins=secrets.sign_ins,
+            held=consenting.held,
         ),
         connected=ConnectedServices(
             actions=actions,

@@ -18,27 +18,32 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import anyio.to_thread
+import msgspec
 
 from aileron.actions.manifest import parse_action
 from aileron.api.approvals import ConsentAnswer
+from aileron.api.bindings import SignInState
 from aileron.api.fetches import Installed
-from aileron.api.services import AddService, ServiceCredential
+from aileron.api.services import AddService, ServiceCredential, SignInToService
 from aileron.catalogue.preparing import Hosts, action_texts, built, label
 from aileron.catalogue.service import Service, service_at, service_named
 from aileron.daemon.consent_service.consent_checks import ConsentChecks
 from aileron.daemon.consent_service.consents import ConsentService
 from aileron.daemon.consent_service.handlers.installation_consent import InstallationHandler
+from aileron.daemon.consent_service.held_values import HeldValues
 from aileron.daemon.foundation import Foundation
 from aileron.daemon.installed.access_summary import binding_consent
 from aileron.daemon.installed.install import Installer
 from aileron.daemon.installed.verify import ArtifactVerifier, bundled_source
 from aileron.daemon.secrets.credentials import Credentials, parsed
+from aileron.daemon.secrets.signins import SignIns
 from aileron.model.consent import ActionFileConsent, BindingConsent, InstallationConsent
 from aileron.model.credential import Reach
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.login import LoginTarget
 from aileron.model.names import BindingName, HostPort
 from aileron.model.secret import Secret
+from aileron.oauth.signin import GrantedTokens
 from aileron.registry.artifact import Artifact, connector_of
 from aileron.registry.connector_build import Application
 from aileron.registry.consent import connector_consent
@@ -61,6 +66,8 @@ class Services:
         finding: ArtifactVerifier,
         installing: Installer,
         credentials: Credentials,
+        sign_ins: SignIns,
+        held: HeldValues,
     ) -> None:
         self._base = base
         self._consent_checks = consent_checks
@@ -69,6 +76,8 @@ class Services:
         self._finding = finding
         self._installing = installing
         self._credentials = credentials
+        self._sign_ins = sign_ins
+        self._held = held
 
     async def add(self, asked: AddService) -> Installed | ConsentAnswer:
         """Add a service for an account, or ask a person to approve that first.
@@ -80,9 +89,37 @@ class Services:
         archive = await anyio.to_thread.run_sync(_archive_of, service, asked)
         for credential in asked.credentials:
             await self._credentials.secret_ready(credential.secret)
+        return await self._put(service, asked, archive, None)
+
+    async def sign_in(self, asked: SignInToService) -> SignInState:
+        """Begin a sign-in for a service that is added when the person has signed in. Return the address that they must visit.
+
+        Raises AileronError as `add` does, and as a sign-in does.
+        """
+        service = await anyio.to_thread.run_sync(_service_of, asked)
+        archive = await anyio.to_thread.run_sync(_archive_of, service, asked)
+        async with self._base.changing:  # so that what cannot be added is refused before the person signs in
+            artifact = await anyio.to_thread.run_sync(self._read, service, asked, archive)
+            await anyio.to_thread.run_sync(self._described, service, asked, artifact)
+        name = BindingName("oauth2", service.name, asked.identity)
+        again = f"aileron add {service.name}"
+
+        async def keep(granted: GrantedTokens) -> Installed | ConsentAnswer:
+            return await self._put(service, asked, archive, granted)
+
+        return await self._sign_ins.begin_with(artifact.manifest, name, asked.flow, again=again, keep=keep)
+
+    async def _put(
+        self, service: Service, asked: AddService, archive: bytes, granted: GrantedTokens | None
+    ) -> Installed | ConsentAnswer:
+        """Install the service, with the tokens of a sign-in if it has one; or ask a person first."""
         async with self._base.changing:
             artifact = await anyio.to_thread.run_sync(self._read, service, asked, archive)
             subject = await anyio.to_thread.run_sync(self._described, service, asked, artifact)
+            if granted is not None:
+                subject = msgspec.structs.replace(
+                    subject, bindings=(self._signed_in(service, asked, artifact, granted),)
+                )
             await anyio.to_thread.run_sync(self._base.staging.put, artifact.pin.hash, archive)
             answer = await self._consents.maybe_ask_about(subject)
             if answer is not None:
@@ -126,6 +163,25 @@ class Services:
             for action in found
         ]
 
+    def _signed_in(
+        self, service: Service, asked: AddService, artifact: Artifact, granted: GrantedTokens
+    ) -> BindingConsent:
+        """Return the question about a binding of the tokens that a provider granted, which are held in memory until then."""
+        name = self._free_name(service, "oauth2", service.name, asked.identity)
+        reach = Reach.of(artifact.manifest)
+        binding = Binding(
+            name=name,
+            connector=str(artifact.manifest.name),
+            kind=name.kind,
+            username=None,
+            secret=self._sign_ins.secret_for(name),
+            created_at=time.time(),
+            reach=reach,
+            grant=granted.grant,
+        )
+        commitment = self._held.hold(granted.tokens.sealed(), granted.grant)
+        return binding_consent(binding, reach, commitment=commitment)
+
     def _binding(
         self, service: Service, identity: str, artifact: Artifact, credential: ServiceCredential
     ) -> BindingConsent:
@@ -135,14 +191,8 @@ class Services:
                 FailureClass.INVALID_REQUEST, f"{service.name} needs no credential", boundary=Boundary.USER
             )
         only_reads = credential.details is not None and credential.details.read_only
-        name = BindingName(need.kind, f"{service.name}-reader" if only_reads else service.name, identity)
-        if self._base.vault.binding(name) is not None:
-            raise AileronError(
-                FailureClass.INVALID_REQUEST,
-                f"{label(service.name, identity)} is connected already: remove it first (`aileron remove "
-                f"{label(service.name, identity)}`), or add another account with `--as NAME`",
-                boundary=Boundary.USER,
-            )
+        of = f"{service.name}-reader" if only_reads else service.name
+        name = self._free_name(service, need.kind, of, identity)
         reach = Reach.of(artifact.manifest)
         binding = Binding(
             name=name,
@@ -157,6 +207,19 @@ class Services:
         )
         self._credentials.check_usable(binding)
         return binding_consent(binding, reach, self._base.vault.kept_at(binding.secret))
+
+    def _free_name(self, service: Service, kind: str, of: str, identity: str) -> BindingName:
+        """Return the name of a new binding. Raises AileronError(invalid_request) if the account is connected already."""
+        name = BindingName(kind, of, identity)
+        if self._base.vault.binding(name) is None:
+            return name
+        connected = label(service.name, identity)
+        raise AileronError(
+            FailureClass.INVALID_REQUEST,
+            f"{connected} is connected already: remove it first (`aileron remove {connected}`), or add another account with "
+            "`--as NAME`",
+            boundary=Boundary.USER,
+        )
 
 
 def _service_of(asked: AddService) -> Service:

@@ -17,10 +17,11 @@ Source: docs/reference/sign-in.md, docs/reference/http-api.md. Not here: the pro
 
 from __future__ import annotations
 
+import functools
 import logging
 import secrets as random
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final, Literal
 from urllib.parse import urlsplit
 
@@ -33,6 +34,7 @@ from msgspec import UNSET
 from aileron.api.approvals import ConsentAnswer
 from aileron.api.bindings import BindingEntry, SignInState
 from aileron.api.failures import ErrorBody
+from aileron.api.fetches import Installed
 from aileron.audit import events
 from aileron.audit.moves import new_id
 from aileron.daemon.consent_service.consents import ConsentService
@@ -51,6 +53,9 @@ from aileron.oauth.signin import GrantedTokens, Invitation, SignIn
 from aileron.vault.bindings import Binding
 
 __all__ = ["MAX_OPEN", "Flow", "SignIns"]
+
+Keep = Callable[[GrantedTokens], Awaitable["Installed | ConsentAnswer"]]
+"""Function that keeps the tokens of a sign-in together with what they are for, or asks a person first."""
 
 MAX_OPEN: Final = 8
 """Maximum number of open sign-ins: a person does one at a time, and each has its own port."""
@@ -80,6 +85,8 @@ class _One:
         *,
         replaces: bool,
         username: str | None,
+        again: str | None = None,
+        keep: Keep | None = None,
     ) -> None:
         self.id: Final = sign_in_id
         self.connector: Final = connector
@@ -88,15 +95,17 @@ class _One:
         self.reach: Final = reach
         self.replaces: Final = replaces
         self.username: Final = username
-        self.again: Final = (
-            f"aileron binding reauthorize {name}" if replaces else f"aileron binding setup {connector} --name {name}"
-        )
+        setup = f"aileron binding setup {connector} --name {name}"
+        self.again: Final = again or (f"aileron binding reauthorize {name}" if replaces else setup)
+        """Command that begins another sign-in for the same purpose."""
+        self.keep: Final = keep
+        """Function that keeps the tokens; None if they are bound to an installed connector."""
         self.scope: Final = anyio.CancelScope()
         self.invited: Final = anyio.Event()
         self.over: Final = anyio.Event()
         self.status: Literal["waiting", "done", "failed", "cancelled"] = "waiting"
         self.invitation: Invitation | None = None
-        self.result: BindingEntry | ConsentAnswer | None = None
+        self.result: BindingEntry | Installed | ConsentAnswer | None = None
         self.error: AileronError | None = None
 
     def told(self) -> SignInState:
@@ -178,6 +187,25 @@ class SignIns:
         username = self._username(binding_name, reach, username)
         sign_in_id = new_id("sgn", time.time_ns() // 1000)
         attempt = _One(sign_in_id, str(fqn), binding_name, flow, reach, replaces=replace, username=username)
+        return await self._begun(attempt, provider)
+
+    async def begin_with(
+        self, manifest: ConnectorManifest, name: BindingName, flow: Flow, *, again: str, keep: Keep
+    ) -> SignInState:
+        """Begin a sign-in for a connector that is not installed yet; `keep` is given the tokens. `again` is the command that
+        begins another one. Raises AileronError as `begin` does.
+        """
+        self._base.vault.check_unlocked()
+        provider, connector = _provider_of(manifest, name), str(manifest.name)
+        self._check_free(name, connector, replace=False)
+        self._check_room(name)
+        sign_in_id = new_id("sgn", time.time_ns() // 1000)
+        reach = Reach.of(manifest)
+        attempt = _One(sign_in_id, connector, name, flow, reach, replaces=False, username=None, again=again, keep=keep)
+        return await self._begun(attempt, provider)
+
+    async def _begun(self, attempt: _One, provider: OAuth2Provider) -> SignInState:
+        """Start a sign-in, and return its id and the address that the person must visit."""
         self._remember(attempt)
         assert self._tasks is not None  # served before any route is
         self._tasks.start_soon(self._carry_on, attempt, provider)
@@ -221,7 +249,8 @@ class SignIns:
                     attempt.invited.set()
                     granted = await sign_in.finished()
                     with anyio.CancelScope(shield=True):  # the tokens are there: it is too late to cancel
-                        attempt.result = await self._keep(attempt, granted)
+                        keep = attempt.keep or functools.partial(self._keep, attempt)
+                        attempt.result = await keep(granted)
                         attempt.status = "done"
         except AileronError as error:
             attempt.status, attempt.error = "failed", error
@@ -322,6 +351,10 @@ class SignIns:
             message = f"no sign-in {sign_in[:80]!r} is known; begin one with `aileron binding setup`"
             raise AileronError(FailureClass.NOT_FOUND, message, boundary=Boundary.USER)
         return attempt
+
+    def secret_for(self, name: BindingName) -> str:
+        """Return an unused name for the secret with the tokens of a new binding."""
+        return self._secret_for(name, None)
 
     def _secret_for(self, name: BindingName, before: Binding | None) -> str:
         """Return the secret name under which the tokens are stored: the current name if the binding is a sign-in and no other

@@ -70,20 +70,30 @@ class BindingHandler(ConsentHandler[BindingConsent]):
 
     async def carry_out(self, subject: BindingConsent, row: ApprovalRow) -> BindingEntry:
         """Store the binding, with the held tokens of a sign-in, and then the consent to it."""
-        tokens, grant = None, None
-        if subject.commitment is not None:
-            again = f"aileron binding setup {subject.connector} --name {subject.name}"
-            held = self._held.release(subject.commitment, row.digest, "what the provider gave at sign-in", again)
-            tokens, grant = held.value, held.grant
-        elif subject.replaces and (known := self._base.vault.binding(BindingName.parse(subject.name))) is not None:
+        tokens, grant = self._released(subject, row.digest)
+        known = self._base.vault.binding(BindingName.parse(subject.name)) if subject.replaces else None
+        if subject.commitment is None and known is not None:
             grant = known.grant if known.secret == subject.secret else None
         result = await self.put(_binding_of(subject, grant), replace=subject.replaces, tokens=tokens)
         await self._store.put(ConsentKind.BINDING, subject.name, subject_digest(subject), row.id)
         return result
 
-    async def put_stored(self, subject: BindingConsent) -> BindingEntry:
-        """Make a new binding of a stored secret. Raises AileronError as `put` does."""
-        return await self.put(_binding_of(subject, None))
+    async def put_new(self, subject: BindingConsent, digest: str) -> BindingEntry:
+        """Make a new binding, of a stored secret or of the tokens that are held for the question with this digest. Raises
+        AileronError as `put` does.
+        """
+        tokens, grant = self._released(subject, digest)
+        return await self.put(_binding_of(subject, grant), tokens=tokens)
+
+    def _released(self, subject: BindingConsent, digest: str) -> tuple[Secret | None, OAuthGrant | None]:
+        """Return the tokens of a sign-in that are held for the question with this digest, and its grant; None for a stored
+        secret. Raises AileronError(invalid_request) if they are no longer held.
+        """
+        if subject.commitment is None:
+            return None, None
+        again = f"aileron binding setup {subject.connector} --name {subject.name}"
+        held = self._held.release(subject.commitment, digest, "what the provider gave at sign-in", again)
+        return held.value, held.grant
 
     async def put(self, binding: Binding, *, replace: bool = False, tokens: Secret | None = None) -> BindingEntry:
         """Store a binding, and `tokens` as its secret in the same write. Raises AileronError as Vault.bind and `bind_sign_in`

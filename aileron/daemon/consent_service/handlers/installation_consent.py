@@ -25,7 +25,7 @@ from aileron.daemon.consent_service.handlers.handler import ConsentHandler, out_
 from aileron.daemon.installed.install import ActionText, FoundConnector, Installer
 from aileron.daemon.installed.verify import ArtifactVerifier
 from aileron.ledger.rows import ApprovalRow
-from aileron.model.consent import Consents, InstallationConsent
+from aileron.model.consent import Consents, InstallationConsent, subject_digest
 
 __all__ = ["InstallationHandler"]
 
@@ -89,8 +89,10 @@ class InstallationHandler(ConsentHandler[InstallationConsent]):
         does.
         """
         found, actions = await anyio.to_thread.run_sync(self._as_approved, subject)
+        digest = subject_digest(subject)
+        self.asked(subject, digest)
         installed = await self._installing.put_together(found, actions)
-        bound = [await self._bindings.put_stored(binding) for binding in subject.bindings]
+        bound = [await self._bindings.put_new(binding, digest) for binding in subject.bindings]
         return msgspec.structs.replace(installed, bindings=bound)
 
     def _as_approved(self, subject: InstallationConsent) -> tuple[list[FoundConnector], list[ActionText]]:

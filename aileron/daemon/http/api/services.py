@@ -8,8 +8,9 @@ from __future__ import annotations
 from starlette.requests import Request
 
 from aileron.api.approvals import ConsentAnswer
+from aileron.api.bindings import SignInState
 from aileron.api.fetches import Installed
-from aileron.api.services import AddService, RemovedService, ServiceList
+from aileron.api.services import AddService, RemovedService, ServiceList, SignInToService
 from aileron.daemon.packages.connected import ConnectedServices
 from aileron.daemon.packages.services import Services
 
@@ -30,6 +31,10 @@ class ServiceRoutes:
     async def add_service(self, _request: Request, asked: AddService) -> Installed | ConsentAnswer:
         """Add a service that comes with Aileron, for one account."""
         return await self._services.add(asked)
+
+    async def begin_sign_in(self, _request: Request, asked: SignInToService) -> SignInState:
+        """Begin a sign-in for a service, which is added when the person has signed in."""
+        return await self._services.sign_in(asked)
 
     async def remove_service(self, request: Request) -> RemovedService:
         """Remove an account with all that came with it."""
