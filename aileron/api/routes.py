@@ -99,7 +99,7 @@ from aileron.api.secrets import (
     VaultBackup,
     VaultState,
 )
-from aileron.api.services import AddService, RemovedService, ServiceList, SignInToService
+from aileron.api.services import AddService, RemovedService, ServiceList, SignInToService, UpdateService
 from aileron.api.sessions import EndSession, NewSession, OpenSession, Session, SessionDetails, SessionList
 from aileron.model.invocation import Scope
 
@@ -256,6 +256,15 @@ ROUTES: Final = (
         "POST", "/v1/services", "services.add_service", _OPERATOR, Installed, body=AddService, later=ConsentAnswer
     ),
     RouteSpec("POST", "/v1/services/sign-ins", "services.begin_sign_in", _OPERATOR, SignInState, body=SignInToService),
+    RouteSpec(
+        "POST",
+        "/v1/services/{name}/update",
+        "services.update_service",
+        _OPERATOR,
+        Installed,
+        body=UpdateService,
+        later=ConsentAnswer,
+    ),
     RouteSpec("DELETE", "/v1/services/{name}", "services.remove_service", _OPERATOR, RemovedService),
     RouteSpec("GET", "/v1/bindings", "bindings.list_bindings", _OPERATOR, BindingList),
     RouteSpec(

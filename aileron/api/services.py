@@ -21,6 +21,7 @@ __all__ = [
     "ServiceList",
     "ServiceState",
     "SignInToService",
+    "UpdateService",
 ]
 
 ServiceState = Literal["ready", "no_credential", "suspended", "expired", "failed", "locked"]
@@ -60,6 +61,10 @@ class SignInToService(AddService, frozen=True, kw_only=True):
     """
 
     flow: Flow
+
+
+class UpdateService(Body, frozen=True, kw_only=True):
+    """Request body of `POST /v1/services/{name}/update`, without fields."""
 
 
 class ServiceEntry(msgspec.Struct, frozen=True, kw_only=True):

@@ -20,18 +20,22 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
+from msgspec import UNSET
 
 from aileron.actions.manifest import parse_action
 from aileron.catalogue.service import Service
 from aileron.model.canonical import sha256_digest
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.login import LoginTarget
+from aileron.model.manifest import ConnectorManifest
 from aileron.model.names import BINDING_PART, UNBOUND_HASH, HostPort
 from aileron.model.plan import ConnectorPin
+from aileron.model.secret import Secret
 from aileron.registry.connector_build import Application, Built, build
+from aileron.registry.manifest import parse_connector_manifest
 from aileron.registry.placeholders import UNRELEASED
 
-__all__ = ["FIRST", "Hosts", "action_texts", "built", "label"]
+__all__ = ["FIRST", "Hosts", "action_texts", "built", "hosts_of", "label", "repinned"]
 
 FIRST: Final = "me"
 """Identity of a service's first account."""
@@ -81,6 +85,42 @@ def built(service: Service, identity: str, given: Hosts) -> Built:
             "Aileron: install Aileron again",
             boundary=Boundary.CONNECTOR_MANIFEST,
         )
+    return made
+
+
+def hosts_of(service: Service, manifest: ConnectorManifest) -> Hosts:
+    """Return the person's values that a service's installed connector was built with."""
+    need, oauth2 = manifest.credential, manifest.oauth2
+    fixed = set(parse_connector_manifest(service.manifest, file=service.name, allow_unbound=True).hosts)
+    application = None
+    if "application" in service.asks and oauth2 is not None and oauth2.client_id is not None:
+        secret = None if oauth2.client_secret is None else Secret(oauth2.client_secret.encode())
+        application = Application(client_id=oauth2.client_id, client_secret=secret)
+    scope = None if need is None or need.aws is UNSET else need.aws
+    return Hosts(
+        hosts=tuple(host for host in manifest.hosts if host not in fixed) if "host" in service.asks else (),
+        logins=need.logins if "login" in service.asks and need is not None else (),
+        region=scope.region if "region" in service.asks and scope is not None else None,
+        application=application,
+    )
+
+
+def repinned(text: str, old: Sequence[ConnectorPin], new: ConnectorPin) -> str:
+    """Return an action file pinned to another version of its connector, and otherwise unchanged.
+
+    Raises AileronError(invalid_request) if the file does not have version and hash of the connector below each other.
+    """
+    made = text
+    for pin in old:
+        pattern = rf'(?m)^(\s*version\s*=\s*)"{re.escape(pin.version)}"(\s*\n\s*hash\s*=\s*)"{re.escape(pin.hash)}"'
+        made = re.sub(pattern, lambda found: f'{found[1]}"{new.version}"{found[2]}"{new.hash}"', made)
+    action = parse_action(made, file="action")
+    if any(str(needed.name) == new.name and needed.hash != new.hash for needed in action.connectors):
+        message = (
+            f"{action.name} does not name the version and the hash of {new.name} on two lines below each other: write "
+            f'version = "{new.version}" and hash = "{new.hash}" into the file'
+        )
+        raise AileronError(FailureClass.INVALID_REQUEST, message, boundary=Boundary.USER)
     return made
 
 

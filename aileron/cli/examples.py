@@ -131,6 +131,10 @@ EXAMPLES: Final[dict[str, tuple[str, str]]] = {
         "aileron services",
         "aileron services --json",
     ),
+    "update": (
+        "aileron update",
+        "aileron update work-mail --yes",
+    ),
     "remove": (
         "aileron remove github",
         "aileron remove work-caldav --yes",

@@ -41,6 +41,7 @@ SECTIONS: Final = {
     "Set up": (
         "add",
         "services",
+        "update",
         "remove",
         "action",
         "connector",
@@ -113,6 +114,7 @@ COMMANDS: Final[dict[str, Single | Group]] = {
     "grant": Group("Manage grants: runs that need no approval, within limits.", "grant.add grant.list_ grant.revoke"),
     "add": Single("Add a service: its connector, actions and your credential.", "add.add"),
     "services": Single("List the services that are connected.", "add.services"),
+    "update": Single("Update services to what came with this version of Aileron.", "add.update"),
     "remove": Single("Remove a service with all that came with it.", "add.remove"),
     "approver": Group(
         "Manage the key and the passkeys that sign decisions.",

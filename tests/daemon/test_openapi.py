@@ -151,6 +151,7 @@ class Walk:
                 {"service": "telegram", "actions": ["telegram-get-chat"], "flow": "browser"},
             ),
             ("GET", "/v1/services"),
+            ("POST", "/v1/services/telegram/update", {}),
             ("DELETE", "/v1/services/telegram"),
         )
 

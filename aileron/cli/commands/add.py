@@ -1,15 +1,15 @@
-"""`aileron add`, `aileron services` and `aileron remove`: the services that come with Aileron, each in one command."""
+"""`aileron add`, `services`, `update` and `remove`: the services that come with Aileron, each in one command."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
-from aileron.api.services import RemovedService, ServiceList
+from aileron.api.services import RemovedService, ServiceList, UpdateService
 from aileron.cli import output
 from aileron.cli.commands.options import AsJson, ClientId, ClientSecretFile, Hosts, Logins, PassphraseFile, Region, Yes
 from aileron.cli.declared import Argument, Exit, Option
 from aileron.cli.near import did_you_mean
-from aileron.cli.problem import NOT_FOUND, Problem
+from aileron.cli.problem import NOT_FOUND, OK, Problem
 from aileron.cli.prompts import can_ask, is_yes, passphrase_from
 from aileron.cli.supervisor import Supervisor, path_of
 from aileron.model.visible import visible
@@ -17,7 +17,7 @@ from aileron.model.visible import visible
 if TYPE_CHECKING:
     from aileron.catalogue.service import Service
 
-__all__ = ["add", "remove", "services"]
+__all__ = ["add", "remove", "services", "update"]
 
 _REMOVE_S = 60.0
 """Seconds to wait for the removal of a service, whose provider may have to revoke tokens first."""
@@ -147,8 +147,47 @@ def services(as_json: AsJson = False) -> None:
     )
     if not as_json:
         for entry in found.services:
+            if entry.newer:
+                output.note(
+                    f"{visible(entry.name)}: a newer connector is here\n  fix: aileron update {visible(entry.name)}"
+                )
             if entry.fix is not None:
                 output.note(f"{visible(entry.name)}: {visible(entry.problem or '')}\n  fix: {visible(entry.fix)}")
+
+
+def update(
+    name: Annotated[
+        str | None, Argument(metavar="SERVICE", help="Service to update. Default: all that can be updated.")
+    ] = None,
+    yes: Yes = False,
+    passphrase_file: PassphraseFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Update services to what came with this version of Aileron.
+
+    Your action files keep their texts, and are pinned to the new connector. If decisions are signed, the approver signs once for
+    each service.
+    """
+    from aileron.api.fetches import Installed
+    from aileron.cli.decision_dialogue import carry_through
+
+    supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
+    listed = supervisor.fetch(ServiceList, "GET", "/v1/services").services
+    names = [entry.name for entry in listed if entry.newer] if name is None else [name]
+    if not names:
+        output.note("every service is up to date")
+    code = OK
+    for service in names:
+        path = path_of("v1", "services", service, "update")
+        answer = supervisor.change(Installed, "POST", path, UpdateService(), wait_s=_REMOVE_S)
+
+        def tell(result: Any, name: str = service) -> None:
+            is_new = isinstance(result, Installed) and bool(result.connectors or result.actions)
+            output.note(f"{visible(name)}: {'updated' if is_new else 'up to date'}")
+
+        code = carry_through(supervisor, answer, tell, yes=yes, as_json=as_json) or code
+    if code != OK:
+        raise Exit(code)
 
 
 def remove(

@@ -183,7 +183,7 @@ def _handlers(
         grants=GrantRoutes(decisions.grants),
         connectors=ConnectorRoutes(connectors=packages.connectors, upkeep=packages.updates, fetching=packages.fetches),
         publishers=PublisherRoutes(packages.keys, packages.hub),
-        services=ServiceRoutes(packages.services, packages.connected),
+        services=ServiceRoutes(packages.services, packages.connected, packages.service_updates),
         bindings=BindingRoutes(secrets.credentials, secrets.sign_ins),
         vault=VaultRoutes(vaults=secrets.vaults, secrets=secrets.stored, after_unlock=decisions.after_unlock),
         sessions=SessionRoutes(sessions),

@@ -14,6 +14,7 @@ from aileron.daemon.packages.fetch import FetchJobs
 from aileron.daemon.packages.forge_web import ForgeWeb
 from aileron.daemon.packages.hub import HubSearch
 from aileron.daemon.packages.keyring import Forges, PublisherKeys
+from aileron.daemon.packages.service_updates import ServiceUpdates
 from aileron.daemon.packages.services import Services
 from aileron.daemon.packages.updates import Updates
 from aileron.daemon.secrets.build_secrets import Secrets
@@ -33,6 +34,7 @@ class Packages(msgspec.Struct, frozen=True, kw_only=True):
     hub: HubSearch
     services: Services
     connected: ConnectedServices
+    service_updates: ServiceUpdates
 
 
 def build_packages(
@@ -59,6 +61,13 @@ def build_packages(
         audit=base.audit,
         changing=changing,
     )
+    connected = ConnectedServices(
+        actions=actions,
+        store=base.actions,
+        connectors=connectors,
+        credentials=secrets.credentials,
+        secrets=secrets.stored,
+    )
     return Packages(
         actions=actions,
         connectors=connectors,
@@ -84,11 +93,14 @@ def build_packages(
             sign_ins=secrets.sign_ins,
             held=consenting.held,
         ),
-        connected=ConnectedServices(
-            actions=actions,
-            store=base.actions,
-            connectors=connectors,
-            credentials=secrets.credentials,
-            secrets=secrets.stored,
+        connected=connected,
+        service_updates=ServiceUpdates(
+            base,
+            connected=connected,
+            consent_checks=consent_checks,
+            consents=consents,
+            approved=consenting.handlers.installations,
+            finding=consenting.finding,
+            installing=installing,
         ),
     )

@@ -36,8 +36,9 @@ from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.manifest import ActionFile
 from aileron.model.names import BindingName
 from aileron.model.near import did_you_mean
+from aileron.model.plan import ConnectorPin
 
-__all__ = ["ConnectedServices"]
+__all__ = ["ConnectedAccount", "ConnectedServices"]
 
 _STATES: Final[dict[str, ServiceState]] = {
     "ok": "ready",
@@ -50,7 +51,7 @@ _STATES: Final[dict[str, ServiceState]] = {
 _WORST_FIRST: Final = ("failed", "expired", "suspended", "unknown", "ok")
 
 
-class _Account(msgspec.Struct, frozen=True, kw_only=True):
+class ConnectedAccount(msgspec.Struct, frozen=True, kw_only=True):
     """An account: its connector's name and installed versions, its bindings, and its actions."""
 
     connector: str
@@ -61,7 +62,14 @@ class _Account(msgspec.Struct, frozen=True, kw_only=True):
     actions: tuple[ActionFile, ...]
 
     @property
+    def pins(self) -> tuple[ConnectorPin, ...]:
+        """Pins of the installed versions of its connector."""
+        named = ((entry.version, entry.hash) for entry in self.versions)
+        return tuple(ConnectorPin(self.connector, version, pin) for version, pin in named if isinstance(version, str))
+
+    @property
     def name(self) -> str:
+        """Name of the account, with which its actions begin."""
         of = self.service.name if self.service is not None else _service_of(self.bindings) or _last_part(self.connector)
         return label(of, self.identity)
 
@@ -88,12 +96,16 @@ class ConnectedServices:
         """Return the accounts that are connected, sorted by name."""
         return sorted([await self._entry(account) for account in await self._accounts()], key=lambda entry: entry.name)
 
+    async def account(self, name: str) -> ConnectedAccount:
+        """Return the account with this name. Raises AileronError(not_found)."""
+        return _named(await self._accounts(), name)
+
     async def remove(self, name: str) -> RemovedService:
         """Remove an account: its actions, its bindings with their secrets, and its connector, if nothing else needs them.
 
         Raises AileronError (not_found), or as the removal of a part does; then the rest is still there.
         """
-        account = _named(await self._accounts(), name)
+        account = await self.account(name)
         for action in account.actions:
             await self._actions.remove(action.name)
         said = [await self._credentials.unbind(binding.name) for binding in account.bindings]
@@ -117,7 +129,7 @@ class ConnectedServices:
             at_provider=[revoked.at_provider for revoked in said if revoked.at_provider is not None],
         )
 
-    async def _entry(self, account: _Account) -> ServiceEntry:
+    async def _entry(self, account: ConnectedAccount) -> ServiceEntry:
         used = [await self._credentials.last_used(account.connector, binding.name) for binding in account.bindings]
         newest = account.versions[-1] if account.versions else None
         needs = any(entry.credential for entry in account.versions)
@@ -135,10 +147,10 @@ class ConnectedServices:
             state=state,
             problem=problem,
             fix=fix,
-            newer=_is_newer(account, newest),
+            newer=_is_newer(account),
         )
 
-    async def _accounts(self) -> list[_Account]:
+    async def _accounts(self) -> list[ConnectedAccount]:
         bindings = await self._credentials.listed()
         files = await anyio.to_thread.run_sync(self._files)
         versions: dict[str, list[ConnectorEntry]] = {}
@@ -153,7 +165,7 @@ class ConnectedServices:
 
 def _joined(
     versions: dict[str, list[ConnectorEntry]], bindings: Iterable[BindingEntry], files: Sequence[ActionFile]
-) -> Iterator[_Account]:
+) -> Iterator[ConnectedAccount]:
     """Yield the accounts that connectors, bindings and actions make up."""
     identities: dict[str, dict[str, list[BindingEntry]]] = {name: {} for name in versions}
     for binding in bindings:
@@ -162,7 +174,7 @@ def _joined(
     for connector, accounts in identities.items():
         service, own = _maybe_service(connector)
         for identity, bound in (accounts or {own: []}).items():
-            yield _Account(
+            yield ConnectedAccount(
                 connector=connector,
                 identity=identity,
                 service=service,
@@ -189,7 +201,7 @@ def _maybe_service(connector: str) -> tuple[Service | None, str]:
     return None, FIRST
 
 
-def _named(accounts: Sequence[_Account], name: str) -> _Account:
+def _named(accounts: Sequence[ConnectedAccount], name: str) -> ConnectedAccount:
     for account in accounts:
         if account.name == name:
             return account
@@ -197,7 +209,7 @@ def _named(accounts: Sequence[_Account], name: str) -> _Account:
     raise AileronError(FailureClass.NOT_FOUND, f"no service {name[:80]!r} is connected: {hint}", boundary=Boundary.USER)
 
 
-def _state(account: _Account, *, needs_credential: bool) -> tuple[ServiceState, str | None, str | None]:
+def _state(account: ConnectedAccount, *, needs_credential: bool) -> tuple[ServiceState, str | None, str | None]:
     """Return an account's state, the problem in words, and the command that mends it."""
     if not account.versions:
         return "failed", "its connector is not installed", f"aileron remove {account.name}"
@@ -223,8 +235,17 @@ def _fix_of(binding: BindingEntry) -> str:
     return f"aileron secret set {binding.secret}"
 
 
-def _is_newer(account: _Account, newest: ConnectorEntry | None) -> bool:
-    return account.service is not None and newest is not None and newest.version != account.service.version
+def _is_newer(account: ConnectedAccount) -> bool:
+    """Return whether Aileron came with another version of the connector than the account's actions use."""
+    if account.service is None:
+        return False
+    used = {
+        needed.version
+        for action in account.actions
+        for needed in action.connectors
+        if str(needed.name) == account.connector
+    }
+    return not used <= {account.service.version}
 
 
 def _service_of(bindings: Sequence[BindingEntry]) -> str | None:

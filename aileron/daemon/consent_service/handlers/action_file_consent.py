@@ -72,7 +72,8 @@ class ActionFileHandler(ConsentHandler[ActionFileConsent]):
         file.
         """
         action = parse_action(subject.text, file=f"{subject.name}.md")
-        here = None if subject.fetched is None else self._base.actions.maybe_load(subject.name)
+        is_compared = subject.fetched is not None or bool(coming)  # with the installed file, as the question was
+        here = self._base.actions.maybe_load(subject.name) if is_compared else None
         now = self._consent_checks.consent_to(
             action, install=subject.install, replace=subject.replace, before=here, coming=coming
         )
