@@ -26,6 +26,7 @@ import msgspec
 from aileron.actions.manifest import parse_action
 from aileron.model.effect import Effect
 from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.manifest import ActionFile
 from aileron.model.near import did_you_mean
 
 __all__ = [
@@ -92,7 +93,8 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 class Check(Trial, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A read without approval that shows that the credential works, and what to tell of its result.
 
-    `says` is a text with `{NAME}` for a member of the result, and `{NAME.count}` for the number of members of a list.
+    `says` is a text with `{NAME}` for a member of the result, and `{NAME.count:event|events}` for the number of members of a
+    list, with the noun for one and for several.
     """
 
     says: str
@@ -117,6 +119,8 @@ class Service(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     program: str
     asks: tuple[Asked, ...] = ()
     found_by: FoundBy | None = None
+    example: str | None = None
+    """Name of a server, as an example for the person who is asked for theirs."""
     credential: Credential
     check: Check | None = None
     change: Trial | None = None
@@ -173,8 +177,17 @@ class Service(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         """Return whether an action runs without approval, because every one of its steps only reads. Raises AileronError as
         `action_text` does.
         """
-        action = parse_action(self.action_text(name), file=name, allow_placeholder=True)
+        action = self._action(name)
         return not action.approval.required and all(step.does is Effect.READ for step in action.steps)
+
+    def asks_each_time(self, name: str) -> bool:
+        """Return whether each run of an action waits for approval. Some run without although they write, such as one that stores
+        a draft. Raises AileronError as `action_text` does.
+        """
+        return self._action(name).approval.required
+
+    def _action(self, name: str) -> ActionFile:
+        return parse_action(self.action_text(name), file=name, allow_placeholder=True)
 
     def matches(self, text: str) -> bool:
         """Return whether the service's name, title, line or words contain the text, whatever its case."""

@@ -36,6 +36,13 @@ __all__ = ["ChosenServers", "GivenServers", "check_address", "choose_servers"]
 
 _PORTS: Final = {"imap": 993, "smtp": 465, "ssh": 22, "postgres": 5432}
 """Ports that are offered for a server: those with TLS from the start, where the protocol has one."""
+_SERVERS: Final = {
+    "imap": "IMAP server (incoming mail), such as imap.example.com",
+    "smtp": "SMTP server (outgoing mail), such as smtp.example.com",
+    "ssh": "Git server, such as git.example.com",
+    "postgres": "PostgreSQL server, such as db.example.com",
+}
+"""Questions for a server, by protocol."""
 _Needed = Literal["imap", "smtp", "caldav"]
 """A server that is looked for."""
 _WORDS: Final[dict[_Needed, str]] = {"imap": "IMAP server", "smtp": "SMTP server", "caldav": "calendar server"}
@@ -117,11 +124,11 @@ def _hosts(service: Service, given: GivenServers) -> tuple[str, ...]:
         return tuple(str(parsed("--host", HostPort.parse, _with_port(host, 443))) for host in given.hosts)
     if not can_ask():
         raise Problem.usage("no terminal to ask for a server at", fix=f"aileron add {service.name} --host NAME:PORT")
-    return (_host_by_hand(),)
+    return (_host_by_hand(service),)
 
 
-def _host_by_hand() -> str:
-    return str(_asked_host("Server, such as calendar.example.com", 443))
+def _host_by_hand(service: Service) -> str:
+    return str(_asked_host(f"Server, such as {service.example or f'{service.name}.example.com'}", 443))
 
 
 def _logins(service: Service, given: GivenServers) -> tuple[str, ...]:
@@ -138,7 +145,7 @@ def _logins(service: Service, given: GivenServers) -> tuple[str, ...]:
 
 
 def _login_by_hand(protocol: str) -> str:
-    return f"{protocol}://{_asked_host(f'{protocol.upper()} server', _PORTS.get(protocol, 443))}"
+    return f"{protocol}://{_asked_host(_SERVERS.get(protocol, f'{protocol} server'), _PORTS.get(protocol, 443))}"
 
 
 def _asked_host(question: str, port: int) -> HostPort:
@@ -217,7 +224,7 @@ def _confirmed(service: Service, address: MailAddress, found: _Found) -> ChosenS
     agreed: set[str] = set()
     if service.found_by == "caldav":
         taken = _taken("caldav", address, found, agreed)
-        return ChosenServers((_host_by_hand() if taken is None else str(taken.destination),), (), str(address))
+        return ChosenServers((_host_by_hand(service) if taken is None else str(taken.destination),), (), str(address))
     logins = []
     for protocol in unbound_protocols(service.manifest):
         needed = _needed(protocol)

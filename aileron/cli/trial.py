@@ -19,14 +19,14 @@ from aileron.model.json_value import JSON, JSONObject
 
 __all__ = ["asked_arguments", "told"]
 
-_PLACE: Final = re.compile(r"\{([a-z_]+)(\.count)?\}")
+_PLACE: Final = re.compile(r"\{([a-z_]+)(?:\.count:([a-z ]+)\|([a-z ]+))?\}")
 
 
 def asked_arguments(trial: Trial) -> JSONObject | None:
     """Ask the person for the trial's arguments. Return all arguments, or None if the person skips one with Enter."""
     typed: dict[str, str] = {}
     for name, words in trial.asks.items():
-        if not (answer := ask_now(f"{words} (Enter to skip): ")):
+        if not (answer := ask_now(f"{words}, to try it (Enter to skip): ")):
             return None
         typed[name] = answer
     known = {**typed, "tomorrow": str(datetime.date.today() + datetime.timedelta(days=1))}
@@ -47,15 +47,16 @@ def _filled(value: str | int | bool | dict[str, str], known: Mapping[str, str]) 
 def told(check: Check, result: JSON) -> str:
     """Return the check's sentence, filled with the result.
 
-    >>> told(Check(action="x", says="signed in as {login}; {repos.count} repositories"), {"login": "ann", "repos": [1, 2]})
-    'signed in as ann; 2 repositories'
+    >>> told(Check(action="x", says="as {login}; {repos.count:repository|repositories}"), {"login": "ann", "repos": [1, 2]})
+    'as ann; 2 repositories'
     """
     members: JSONObject = result if isinstance(result, dict) else {}
 
     def filled(place: re.Match[str]) -> str:
         value = members.get(place[1])
         if place[2]:
-            return str(len(value)) if isinstance(value, list | dict) else "some"
+            count = len(value) if isinstance(value, list | dict) else None
+            return f"{'some' if count is None else count} {place[2] if count == 1 else place[3]}"
         return "?" if value is None else str(value)
 
     return _PLACE.sub(filled, check.says)

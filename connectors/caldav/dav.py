@@ -284,7 +284,8 @@ def _check(answer: http.Response, task: str, good: set[int]) -> None:
 
 
 _WORDS: Final = {
-    401: "the server did not accept the credential (401); check user name and password of the binding",
+    401: "the server did not accept the user name and password (401); store another password with `aileron secret set NAME` "
+    "(`aileron secret list` has the name)",
     403: "the server does not allow it to this account (403)",
     412: "it has changed, or exists already (412); nothing was done",
 }

@@ -44,6 +44,10 @@ _OFF: Final = frozenset({"accessNotConfigured", "SERVICE_DISABLED"})
 _KNOWN: Final = _RATE | _SPENT | _SCOPE | _OFF
 _SIGN_IN: Final = "sign in again with `aileron binding reauthorize NAME` (`aileron binding list` has the name)"
 _TOO_MANY: Final = 429
+_READ_MAIL: Final = "“View your email messages and settings” (gmail.readonly)"
+_SEND_MAIL: Final = "“Manage drafts and send emails” (gmail.compose)"
+_EVENTS: Final = "“View and edit events on all your calendars” (calendar.events)"
+"""Permissions that the connector asks for, in the words of Google's consent page, where a person can leave each of them out."""
 
 _Shape = TypeVar("_Shape")
 
@@ -52,8 +56,9 @@ def get(task: str, url: str, shape: type[_Shape], query: Iterable[tuple[str, str
     """Send a GET request and return the JSON answer decoded as type `shape`. Raises ExternalApiError with a message that
     begins `cannot {task}: …`.
     """
+    needed = _EVENTS if url.startswith(CALENDAR) else _READ_MAIL
     with _send("GET", url, query, None) as answer:
-        return _read(answer, task, shape)
+        return _read(answer, task, shape, needed)
 
 
 def post(
@@ -62,9 +67,10 @@ def post(
     """Send a POST request and return the JSON answer decoded as type `shape`. If Google accepts the request but its
     answer cannot be read, the failure warns that the request may have taken effect and must not simply be repeated.
     """
+    needed = _EVENTS if url.startswith(CALENDAR) else _SEND_MAIL
     with _send("POST", url, query, msgspec.json.encode(body)) as answer:
         try:
-            return _read(answer, task, shape)
+            return _read(answer, task, shape, needed)
         except ExternalApiError as error:
             if answer.status >= 300:
                 raise
@@ -80,9 +86,9 @@ def _send(method: str, url: str, query: Iterable[tuple[str, str]], body: bytes |
     return http.request(method, f"{url}?{asked}" if asked else url, headers, body, credential="oauth2")
 
 
-def _read(answer: http.Response, task: str, shape: type[_Shape]) -> _Shape:
+def _read(answer: http.Response, task: str, shape: type[_Shape], needed: str) -> _Shape:
     if answer.status >= 300:
-        raise _refusal(answer, task)
+        raise _refusal(answer, task, needed)
     try:
         found: _Shape = read_json(answer.read(MAX_ANSWER_BYTES), shape)
         return found
@@ -96,12 +102,12 @@ def _read(answer: http.Response, task: str, shape: type[_Shape]) -> _Shape:
 # Refusals
 
 
-def _refusal(answer: http.Response, task: str) -> ExternalApiError:
+def _refusal(answer: http.Response, task: str, needed: str) -> ExternalApiError:
     """Return the failure for an answer with an error status. It has the status, Google's reason, Retry-After and, if known,
-    the fix.
+    the fix. `needed` is the permission that the request needs, in Google's words.
     """
     reason, words = _reason(answer)
-    status, why = answer.status, _in_words(answer.status, reason, words)
+    status, why = answer.status, _in_words(answer.status, reason, words, needed)
     details: dict[str, Any] = {"reason": reason} if reason else {}
     if status == 403 and reason in _RATE:
         # Google says "slow down" with two statuses. The host knows one of them, and retries as the action allows.
@@ -111,11 +117,11 @@ def _refusal(answer: http.Response, task: str) -> ExternalApiError:
     )
 
 
-def _in_words(status: int, reason: str | None, words: str | None) -> str:
+def _in_words(status: int, reason: str | None, words: str | None, needed: str) -> str:
     if status == 401:
         return f"Google does not accept the access it was asked with (401): {_SIGN_IN}"
     if status == 403:
-        return _forbidden(reason)
+        return _forbidden(reason, needed)
     known = _WORDS.get(status)
     if known is None and status >= 500:
         known = f"Google has a problem of its own ({status})"
@@ -125,15 +131,13 @@ def _in_words(status: int, reason: str | None, words: str | None) -> str:
     return f"{known} [{reason}]" if reason else known
 
 
-def _forbidden(reason: str | None) -> str:
+def _forbidden(reason: str | None, needed: str) -> str:
     if reason in _RATE:
         return f"too many requests for now (403) [{reason}]"
     if reason in _SPENT:
         return f"what Google allows in a day is used up (403) [{reason}]"
     if reason in _SCOPE:
-        return (
-            f"the access that was given at Google does not cover this (403): {_SIGN_IN}, and allow all that it asks for"
-        )
+        return f"the access that was given at Google lacks {needed} (403): {_SIGN_IN}, and tick that box"
     if reason in _OFF:
         return "this API is not switched on for the connector's application at Google (403): its publisher has to do it"
     return f"Google does not allow it to this account (403){f' [{reason}]' if reason else ''}"

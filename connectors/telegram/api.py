@@ -181,11 +181,14 @@ def _in_words(code: int, description: str) -> tuple[int, str]:
     if code == 409:
         return code, _conflict(description)
     if code == 403:
-        return (
-            code,
-            "Telegram does not allow it to this bot: it was blocked, removed from the chat, or may not write there",
-        )
-    return code, "Telegram refuses it"
+        words = "Telegram does not allow it to this bot: it was blocked, removed from the chat, or may not write there"
+        return code, f"{words}{_quoted(description)}"
+    return code, f"Telegram refuses it{_quoted(description)}"
+
+
+def _quoted(description: str) -> str:
+    """Return Telegram's own words, such as which right is missing in a chat, for the end of a message."""
+    return f": '{description}'" if _DESCRIPTION.fullmatch(description) and "'" not in description else ""
 
 
 def _conflict(description: str) -> str:

@@ -58,7 +58,10 @@ def _refused(answer: http.Response) -> ExternalApiError:
     if status < 400:
         words = "the receiver is somewhere else; build the connector for that host"
     elif status in (400, 401, 403):
-        words = "the receiver refuses the event; if it says that the signature is wrong, store its key again"
+        words = (
+            "the receiver refuses the event; if the signature is wrong, store the receiver's key with "
+            "`aileron secret set NAME` (`aileron secret list` has the name)"
+        )
     elif status == _GONE:
         words = "the receiver takes no more events"
     elif status >= 500:

@@ -440,7 +440,10 @@ def test_a_wrong_password_is_reported(server: RadicaleServer, program: Path) -> 
     """The error has the status, and what to check."""
     failed = host_for(server, program, password="wrong-wrong").call("list_calendars").failure
     assert failed.failure_class == "external_api_error"
-    assert "did not accept the credential (401); check user name and password of the binding" in failed.message
+    assert (
+        "did not accept the user name and password (401); store another password with `aileron secret set NAME`"
+        in failed.message
+    )
     assert failed.details == {"status": 401}
 
 

@@ -433,7 +433,7 @@ def test_a_missing_scope_and_a_rate_limit_are_distinguished(google: GoogleServer
     rate = call("list_recent_emails").failure
 
     assert scope.details == {"status": 403, "reason": "insufficientPermissions"}
-    assert "does not cover this (403): sign in again with `aileron binding reauthorize NAME`" in scope.message
+    assert "lacks “Manage drafts and send emails” (gmail.compose) (403): sign in again with" in scope.message
     assert rate.details == {"status": 429, "answered": 403, "retry_after_s": 7, "reason": "userRateLimitExceeded"}
     assert google.outbox == []
     assert call("list_recent_emails").output["messages"] == []

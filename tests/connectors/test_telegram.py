@@ -248,13 +248,14 @@ def test_the_failure_for_a_wrong_token_names_the_binding(
         (400, "Bad Request: message to be replied not found", {}, ("bad_input", "no such message")),
         (400, "Bad Request: group chat was upgraded to a supergroup chat", {"migrate_to_chat_id": -100}, ("bad_input", "-100")),
         (400, "Bad Request: something new", {}, (400, "refuses")),
-        (403, "Forbidden: bot was blocked by the user", {}, (403, "blocked")),
+        (400, "Bad Request: not enough rights to send text messages to the chat", {}, (400, "not enough rights to send text")),
+        (403, "Forbidden: bot was blocked by the user", {}, (403, "blocked by the user")),
         (409, "Conflict: can't use getUpdates method while webhook is active", {}, (409, "webhook")),
         (409, "Conflict: terminated by other getUpdates request", {}, (409, "another program")),
         (429, "Too Many Requests: retry after 35", {"retry_after": 35}, (429, "too many requests")),
         (502, "Bad Gateway", {}, (502, "problem of its own")),
     ],
-    ids=["chat", "long", "reply", "moved", "unknown", "blocked", "webhook", "reader", "rate", "gateway"],
+    ids=["chat", "long", "reply", "moved", "unknown", "rights", "blocked", "webhook", "reader", "rate", "gateway"],
 )  # fmt: skip
 def test_a_refusal_by_telegram_is_explained_in_words(
     telegram: TelegramServer,

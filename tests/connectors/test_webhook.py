@@ -120,7 +120,7 @@ def test_an_event_that_cannot_be_sent_is_refused_before_any_request(
     ("status", "says"),
     [
         ("302 Found", "somewhere else"),
-        ("401 Unauthorized", "store its key again"),
+        ("401 Unauthorized", "store the receiver's key with `aileron secret set NAME`"),
         ("404 Not Found", "does not take the event"),
         ("410 Gone", "takes no more events"),
         ("503 Later", "may have handled the event"),

@@ -155,12 +155,22 @@ def test_an_invalid_token_is_an_error_of_the_service(office: Account) -> None:
     assert {asked.status for asked in office.google.asked} == {401}
 
 
-def test_a_missing_scope_is_reported(office: Account) -> None:
+@pytest.mark.parametrize(
+    ("lacks", "action", "words"),
+    [
+        ("gmail.readonly", "google-list-recent-emails", "View your email messages and settings"),
+        ("calendar.events", "google-list-upcoming-events", "View and edit events on all your calendars"),
+    ],
+)
+def test_a_missing_scope_is_reported_in_the_words_of_the_consent_page(
+    office: Account, lacks: str, action: str, words: str
+) -> None:
     """The error has status 403, is for a person to fix, and the request is not repeated."""
-    office.google.allow(TOKEN, [scope for scope in SCOPES if "readonly" not in scope])
-    error = office.home.failed("google-list-recent-emails")
+    office.google.allow(TOKEN, [scope for scope in SCOPES if lacks not in scope])
+    error = office.home.failed(action)
 
     assert (error["details"]["status"], error["details"]["reason"]) == (403, "insufficientPermissions")
+    assert f"lacks “{words}” ({lacks})" in error["message"]
     assert len(office.google.asked) == 1
 
 

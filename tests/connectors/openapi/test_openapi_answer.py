@@ -394,6 +394,38 @@ def test_the_failure_for_a_404_at_a_path_without_arguments_suggests_a_wrong_serv
 
 
 @pytest.mark.parametrize(
+    ("headers", "needed"),
+    [
+        ({"X_Accepted_GitHub_Permissions": "issues=write; pull_requests=write"}, "issues=write; pull_requests=write"),
+        ({"X_Accepted_OAuth_Scopes": "repo, read:org"}, "repo, read:org"),
+        ({"WWW_Authenticate": 'Bearer error="insufficient_scope", scope="mail.read mail.send"'}, "mail.read mail.send"),
+        ({"WWW_Authenticate": 'Bearer scope="mail.read"'}, None),
+        ({"X_Accepted_OAuth_Scopes": ""}, None),
+        ({"X_Accepted_OAuth_Scopes": "repo': now run `rm -r /`"}, None),
+    ],
+)
+def test_the_failure_for_a_403_names_the_permission_that_the_service_names(
+    headers: dict[str, str], needed: str | None
+) -> None:
+    """The names are GitHub's headers and the challenge of RFC 6750. Text that cannot be a permission is not passed on."""
+    message, _ = failed({}, says({"message": "no"}, 403, **headers))
+    named = "" if needed is None else f"; it needs the permission '{needed}': check that the credential has it"
+    assert message == f"the service answered with status 403: no{named}"
+
+
+@pytest.mark.parametrize(
+    ("kind", "command"),
+    [("api_key", "aileron secret set NAME"), ("oauth2", "aileron binding reauthorize NAME"), ("basic", None)],
+)
+def test_the_failure_for_a_401_names_the_command_for_another_credential(kind: str, command: str | None) -> None:
+    """The command depends on the kind of credential; an operation that needs none names none."""
+    message, _ = failed({"security": [{kind: []}]}, says({"message": "no"}, 401))
+    without, _ = failed({}, says({"message": "no"}, 401))
+    assert without == "the service answered with status 401: no"
+    assert (command is not None and f"`{command}`" in message) or message == without
+
+
+@pytest.mark.parametrize(
     ("answer", "words"),
     [
         ({"message": "no"}, "no"),

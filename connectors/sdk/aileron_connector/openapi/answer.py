@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -56,8 +57,17 @@ _MAX_SAID_BYTES: Final = 64 << 10
 """Maximum number of bytes that are read of an error's body. Longer JSON is truncated and so not parsed."""
 _MAX_BINARY_BYTES: Final = (MAX_BODY_BYTES - (4 << 10)) // 4 * 3
 """Maximum number of bytes of a binary answer. As base64 they are 1 MiB, less the JSON around it."""
+_UNAUTHORIZED: Final = 401
+_FORBIDDEN: Final = 403
 _NOT_FOUND: Final = 404
 _NOT_MODIFIED: Final = 304
+_PERMISSIONS: Final = ("x-accepted-github-permissions", "x-accepted-oauth-scopes")
+"""Headers in which services name the permission that a request needs: GitHub's for fine-grained and for classic tokens."""
+_OTHER_CREDENTIAL: Final = {
+    "api_key": "; store another with `aileron secret set NAME` (`aileron secret list` has the name)",
+    "oauth2": "; sign in again with `aileron binding reauthorize NAME` (`aileron binding list` has the name)",
+}
+"""Ways to another credential, by its kind."""
 _NO_CONTENT: Final = frozenset({204, 205})
 _READING: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _SHOWN_OF_HEAD: Final = ("content-type", "content-length", "etag", "last-modified", "accept-ranges", "link", "location")
@@ -109,12 +119,31 @@ def _refusal(answer: http.Response, asked: Asked) -> ExternalApiError:
 
 
 def _hint(answer: http.Response, asked: Asked) -> str:
-    """Return a hint for status 404 at a path without arguments, where no argument can be the cause; otherwise an empty
-    string.
+    """Return the end of an error message, with what a person can do: about a credential that is not accepted, a permission that
+    the service names, or an address that is wrong. Otherwise return an empty string.
+
+    Status 404 says so only at a path without arguments, where no argument can be the cause.
     """
-    if answer.status != _NOT_FOUND or "{" in asked.endpoint.path:
-        return ""
-    return "; if every operation answers so, the address is wrong: import the document with --server URL"
+    if answer.status == _UNAUTHORIZED:
+        kinds = {kind for way in asked.endpoint.operation.security for kind in way}
+        return "".join(_OTHER_CREDENTIAL.get(kind, "") for kind in sorted(kinds))
+    if answer.status == _FORBIDDEN and (needed := _needed(answer)):
+        return f"; it needs the permission '{needed}': check that the credential has it"
+    if answer.status == _NOT_FOUND and "{" not in asked.endpoint.path:
+        return "; if every operation answers so, the address is wrong: import the document with --server URL"
+    return ""
+
+
+def _needed(answer: http.Response) -> str:
+    """Return the permission that a refused request needs, as the service names it in a header; an empty string if it names none.
+
+    RFC 6750, section 3.1, has the scope in the challenge. GitHub has headers of its own.
+    """
+    challenge = " ".join(answer.headers.get_all("www-authenticate"))
+    scope = re.search(r'\bscope="([^"]*)"', challenge) if 'error="insufficient_scope"' in challenge else None
+    named = (answer.headers.get(name, "") or "" for name in _PERMISSIONS)
+    found = ("" if scope is None else scope[1], *named)
+    return next((text for text in found if re.fullmatch(r"[A-Za-z0-9_=:,;./* -]{1,200}", text)), "")
 
 
 def _beginning(answer: http.Response) -> bytes:
