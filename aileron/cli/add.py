@@ -7,7 +7,8 @@ the option. The daemon decides and installs.
 Rules
 - A person is told what the service reaches and what it costs before anything is asked.
 - A typed secret is stored first, and removed again if the service is then not added.
-- Enter alone takes the answer that is shown. None of these answers lets an action that does more than read run without approval.
+- Enter alone takes the answer that is shown. An action that writes without approval, such as one that stores a draft, is named as
+  such before the person chooses.
 
 Source: docs/how-to/add-a-service.md. Not here: options (commands/add.py), servers (add_servers.py), the decision
 (decision_dialogue.py), sign-ins (signin.py).
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import shlex
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
@@ -33,8 +35,8 @@ from aileron.cli.add_servers import GivenServers, choose_servers
 from aileron.cli.bind import BindRequest, asked_details, free_name, typed_secret
 from aileron.cli.decision_dialogue import carry_through
 from aileron.cli.plan import COLUMN
-from aileron.cli.problem import INTERRUPTED, OK, UNFINISHED, Problem
-from aileron.cli.prompts import ask, can_ask, choose, is_yes
+from aileron.cli.problem import INTERRUPTED, OK, UNFINISHED, Problem, tell
+from aileron.cli.prompts import ask, ask_unseen, can_ask, choose, is_yes
 from aileron.cli.signin import How, browser, open_page, sign_in_to_service
 from aileron.cli.supervisor import Supervisor, path_of
 from aileron.cli.trial import asked_arguments, told
@@ -90,15 +92,16 @@ def add_service(supervisor: Supervisor, service: Service, manifest: ConnectorMan
         hosts=servers.hosts,
         logins=servers.logins,
         region=_region(service, given),
-        client_id=_client_id(service, given),
-        client_secret=given.client_secret,
         actions=_actions(service, given),
     )
+    client_id, client_secret = _application(service, given)
+    asked = msgspec.structs.replace(asked, client_id=client_id, client_secret=client_secret)
     wanted = None if manifest.credential is None else _request(manifest, asked)
     credentials: tuple[ServiceCredential, ...] = ()
     stored: list[str] = []
     if wanted is not None:
-        _tell_where(service)
+        if "application" not in service.asks:  # otherwise the person has read it
+            _tell_where(service)
         typed = _typed_credentials(service, wanted, given, servers.username)
         credentials, stored = _stored(supervisor, service, wanted, identity, typed, given)
     is_signed_in_to = wanted is not None and wanted.kind == "oauth2" and not credentials
@@ -122,7 +125,7 @@ def add_service(supervisor: Supervisor, service: Service, manifest: ConnectorMan
 
 
 def _introduce(service: Service, manifest: ConnectorManifest) -> None:
-    reaches = [str(host) for host in manifest.hosts] or "your server, and nothing else"
+    reaches = [str(host) for host in manifest.hosts] or "the server or servers that you name next, and nothing else"
     need = manifest.credential
     facts = [
         ("service", f"{service.title}: {service.line}"),
@@ -163,10 +166,15 @@ def _actions(service: Service, given: AddOptions) -> tuple[str, ...]:
         return {"reads": reads, "all": every}.get(given.actions) or _named(given.actions)
     if not can_ask():
         raise Problem.usage("no terminal to choose actions at", fix=f"aileron add {service.name} --actions reads|all")
-    gated = [name for name in every if name not in reads]
-    output.note(f"  {_READS}  only those that read: {_short(reads)}")
-    output.note(f"  {_ALL}  all; these ask you each time: {_short(gated)}")
-    output.note(f"  {_SOME}  one by one")
+    gated = [name for name in every if service.asks_each_time(name)]
+    unasked = [name for name in every if name not in gated and name not in reads]
+    more = [f"and these write without asking you: {_short(unasked)}"] if unasked else []
+    choices = [
+        (f"  {_READS}", f"only those that read: {_short(reads)}"),
+        (f"  {_ALL}", [f"all; these ask you each time: {_short(gated)}", *more]),
+        (f"  {_SOME}", "one by one"),
+    ]
+    output.print_facts(choices, "stderr", column=5)
     match choose(f"Which actions? [{_READS}-{_SOME}, Enter for {_ALL}] ", (_READS, _ALL, _SOME)):
         case "" | "2":
             return every
@@ -189,7 +197,9 @@ def _short(names: Sequence[str]) -> str:
 
 
 def _what_it_does(service: Service, name: str) -> str:
-    return "only reads" if service.only_reads(name) else "asks you each time"
+    if service.only_reads(name):
+        return "only reads"
+    return "asks you each time" if service.asks_each_time(name) else "writes without asking you"
 
 
 def _region(service: Service, given: AddOptions) -> str | None:
@@ -200,14 +210,18 @@ def _region(service: Service, given: AddOptions) -> str | None:
     return given.region or ask("Region, such as eu-central-1", "us-east-1")
 
 
-def _client_id(service: Service, given: AddOptions) -> str | None:
+def _application(service: Service, given: AddOptions) -> tuple[str | None, str | None]:
+    """Return the client ID and the client secret of the person's own application at the provider, if the service needs one."""
     if "application" not in service.asks or given.client_id is not None:
-        return given.client_id
-    raise Problem.usage(
-        f"{service.title} needs {service.credential.costs}",
-        why="; ".join(service.credential.steps),
-        fix=f"aileron add {service.name} --client-id ID --client-secret-file FILE",
-    )
+        return given.client_id, given.client_secret
+    if not can_ask():
+        raise Problem.usage(
+            f"{service.title} needs {service.credential.costs}",
+            why=" ".join(service.credential.steps),
+            fix=f"aileron add {service.name} --client-id ID --client-secret-file FILE",
+        )
+    _tell_where(service)
+    return ask("Client ID"), ask_unseen("Client secret (Enter if it has none)", may_be_empty=True) or None
 
 
 def _tell_where(service: Service) -> None:
@@ -255,7 +269,9 @@ def _typed_credentials(
     for role in service.roles or ("",):
         if role == "writer" and not is_yes("Does another role change rows? [y/N] "):
             continue
-        username = given.username or (ask(_user_words(wanted, role), likely_user) if wanted.asks_username else None)
+        # Of an access key, too, which the daemon takes without an ID if its secret is JSON that has both
+        asks = wanted.asks_username or wanted.username is not None
+        username = given.username or (ask(_user_words(wanted, role), likely_user) if asks else None)
         details = LoginDetails(read_only=role == "reader", host_key=given.host_key, database=given.database)
         details = asked_details(wanted, details, asks_role=False)
         typed.append(_TypedCredential(role, username, typed_secret(wanted), details))
@@ -325,10 +341,12 @@ def _added(supervisor: Supervisor, asked: AddService, given: AddOptions) -> int:
 def _tell(result: Any) -> None:
     if not isinstance(result, Installed):
         return
-    for action in result.actions:
-        output.write(visible(action.name))
+    if not output.is_terminal():
+        for action in result.actions:
+            output.write(visible(action.name))
     count = len(result.actions)
-    output.note(f"added, with {count} action{'' if count == 1 else 's'}")
+    listed = "; to see them: aileron action list" if output.is_terminal() else ""
+    output.note(f"added, with {count} action{'' if count == 1 else 's'}{listed}")
 
 
 def _signed_in(supervisor: Supervisor, asked: AddService, given: AddOptions) -> int:
@@ -345,7 +363,7 @@ def _signed_in(supervisor: Supervisor, asked: AddService, given: AddOptions) -> 
 def _checked(supervisor: Supervisor, service: Service, identity: str, given: AddOptions, secret: str | None) -> int:
     """Run the read that shows that the service works, and tell what it found. Return the exit code.
 
-    Raises Problem if it fails; the service stays added. `secret` is the name of the secret to replace then.
+    If it fails, the service stays added, and the person is told how to replace the credential. `secret` is its name.
     """
     name = label(service.name, identity)
     check = service.check
@@ -354,15 +372,18 @@ def _checked(supervisor: Supervisor, service: Service, identity: str, given: Add
     if (args := asked_arguments(check)) is None:
         return OK
     action = name + check.action.removeprefix(service.name)
+    command = shlex.join(["aileron", "run", action, *(f"{name}={args[name]}" for name in check.asks)])
     path = f"{path_of('v1', 'actions', action, 'run')}?wait={_CHECK_S}"
     try:
         answer = supervisor.ask("POST", path, {"args": args}, wait_s=_CHECK_S)
         if answer.get("status", "completed") != "completed":
             raise Problem.of_state(answer)
     except Problem as problem:
+        code = tell(problem)
         if secret is not None and problem.name not in _NOT_THE_CREDENTIAL:
-            output.note(f"if the credential is wrong: aileron secret set {secret}, then aileron run {action}")
-        raise
+            output.note(f"{visible(name)} is added. If the credential is wrong, replace it, and try again:")
+            output.note(f"  fix: aileron secret set {secret}\n  then: {visible(command)}")
+        return code
     output.note(f"{name}: {visible(told(check, answer.get('result')))}")
-    output.note(f"next: aileron launch AGENT, or aileron run {action}")
+    output.note(f"next: aileron launch AGENT, or {visible(command)}")
     return OK

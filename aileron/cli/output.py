@@ -67,7 +67,7 @@ _NO_TERMINAL = 80
 """Number of columns that is assumed without a terminal."""
 _BETWEEN = 2
 """Number of terminal cells between the columns of a table."""
-_TO_COPY = ("fix: ", "look: ", "approve: ", "deny: ", "cancel: ", "review: ", "undo: ", "aileron ")
+_TO_COPY = ("fix: ", "then: ", "look: ", "approve: ", "deny: ", "cancel: ", "review: ", "undo: ", "aileron ")
 """Prefixes of lines that are never folded, because a person copies the rest of the line."""
 WHOLE_ID: Final = re.compile(r"[a-z]{2,12}-[0-9]{8}T[0-9]{6}-[0-9a-f]{20}")
 """Pattern of a complete id of a run, a session, an approval or a grant (audit/moves.py)."""

@@ -120,12 +120,14 @@ class Command:
         self,
         *words: str,
         answers: Answers = (),
+        whenever: Answers = (),
         ahead: str = "",
         variables: Mapping[str, str] | None = None,
         **environment: str,
     ) -> Said:
         """Run the command at a terminal; each of `answers` is a question to wait for and the text to type. Type `ahead` first.
 
+        Questions of `whenever` are answered each time that they come, in any order, if the next of `answers` does not come first.
         The environment gets `variables` too.
         """
         master, slave = pty.openpty()
@@ -158,7 +160,7 @@ class Command:
         try:
             with process:
                 try:
-                    shown = _converse(master, process, list(answers), self._deadline_s)
+                    shown = _converse(master, process, list(answers), whenever, self._deadline_s)
                 except (
                     BaseException
                 ):  # also of what a test does to have something to type: nobody waits for its end then
@@ -184,7 +186,11 @@ class Command:
 
 
 def _converse(
-    master: int, process: forks.Child | subprocess.Popen[bytes], answers: list[Answer], deadline_s: float
+    master: int,
+    process: forks.Child | subprocess.Popen[bytes],
+    answers: list[Answer],
+    whenever: Answers,
+    deadline_s: float,
 ) -> str:
     """Type each answer when its question has appeared. Return everything that was shown until the end."""
     shown, seen_to = "", 0
@@ -195,9 +201,16 @@ def _converse(
         except OSError:  # EIO: the last one on the other side has gone, pty(7)
             return shown
         shown += data.decode("utf-8", "replace")
-        if answers and (at := shown.find(answers[0][0], seen_to)) >= 0:
-            seen_to = at + len(answers[0][0])
-            typed = answers.pop(0)[1]
+        known = [*answers[:1], *whenever]
+        places = [
+            (at, number) for number, (question, _) in enumerate(known) if (at := shown.find(question, seen_to)) >= 0
+        ]
+        if places:
+            at, number = min(places)
+            question, typed = known[number]
+            seen_to = at + len(question)
+            if answers and number == 0:
+                answers.pop(0)
             # A question for a passphrase appears a moment before input is kept.
             wait_until(lambda: termios.tcgetattr(master)[3] & termios.ICANON, "the terminal takes lines")
             os.write(master, (typed() if callable(typed) else typed).encode() + b"\n")

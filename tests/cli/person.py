@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.cli.command import Command, Said
+from tests.cli.command import Answers, Command, Said
 from tests.support.home import PASSPHRASE
 
 __all__ = ["APPROVER", "INIT", "SIGN", "at_terminal", "flat"]
@@ -20,9 +20,9 @@ INIT = [
 """Answers for `aileron approver init`, in a home of tests/support/home.py whose vault is open."""
 
 
-def at_terminal(aileron: Command, *words: str, answers: Any = (), **more: str) -> Said:
+def at_terminal(aileron: Command, *words: str, answers: Any = (), whenever: Answers = (), **more: str) -> Said:
     """Run the command at a terminal without colours. Check that the approver's passphrase is not shown."""
-    said = aileron.at_terminal(*words, answers=answers, variables={"NO_COLOR": "1", **more})
+    said = aileron.at_terminal(*words, answers=answers, whenever=whenever, variables={"NO_COLOR": "1", **more})
     assert APPROVER not in said.out
     return said
 

@@ -87,14 +87,13 @@ def test_a_wrong_password_is_told_with_the_command_that_replaces_it(aileron: Com
         "--actions",
         "reads",
         answers=[("User name: ", server.user), ("Password or token: ", "wrong-wrong-wrong")],
+        NO_COLOR="1",
     )
     aileron("secret", "set", "caldav-work", given=server.password)
 
     assert said.code == 7, said
-    assert (
-        "if the credential is wrong: aileron secret set caldav-work, then aileron run work-caldav-list-events"
-        in " ".join(said.out.split())
-    )
+    error, told = said.out.index("error:"), said.out.index("  fix: aileron secret set caldav-work\n")
+    assert error < told < said.out.index("  then: aileron run work-caldav-list-events\n")
     assert aileron("run", "work-caldav-list-events").code == 0
 
 

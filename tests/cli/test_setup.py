@@ -74,11 +74,6 @@ def add_calendar(server: RadicaleServer) -> Answers:
     ]
 
 
-def path_with(folder: Path) -> dict[str, str]:
-    """Return a PATH with a folder and the shell's programs, and no other agent."""
-    return {"PATH": f"{folder}:/usr/bin:/bin"}
-
-
 def test_a_setup_leads_from_a_new_home_to_a_decision_and_an_agent(
     aileron: Command, server: RadicaleServer, bin_folder: Path
 ) -> None:
@@ -97,7 +92,7 @@ def test_a_setup_leads_from_a_new_home_to_a_decision_and_an_agent(
             SIGN,
             ("[1-1, Enter for not now] ", "1"),
         ],
-        **path_with(bin_folder),
+        PATH=f"{bin_folder}:/usr/bin:/bin",
     )
 
     assert said.code == 0, said
