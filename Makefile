@@ -9,7 +9,7 @@ CONFORMANCE_TESTS := tests/conformance
 BROWSER_TESTS := tests/browser
 DOCUMENT_TESTS := tests/documents
 JAIL_TESTS := tests/sandbox tests/daemon tests/runs tests/cli tests/launch tests/connector_tests tests/faults tests/e2e tests/mcp \
-    $(addprefix tests/cell/test_,aside_commands.py attend.py changes_in_a_cell.py overlay.py review_page.py) \
+    tests/services $(addprefix tests/cell/test_,aside_commands.py attend.py changes_in_a_cell.py overlay.py review_page.py) \
     tests/benchmarks/test_cell_peers_tried.py
 # Counted as a whole, and once more as another user beside it: one process (tests/attacks/conftest.py).
 COUNTED_TESTS := tests/attacks

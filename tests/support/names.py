@@ -18,16 +18,17 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import socket
 import struct
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final, Self
+from typing import Final, Literal, Self
 
-__all__ = ["Names"]
+__all__ = ["Names", "made_socket"]
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 DEADLINE_S: Final = 30.0
@@ -39,18 +40,25 @@ _ALONE: Final = {
     "/etc/resolv.conf": "",  # no name server, so 127.0.0.1, where none is: refused at once
     "/etc/nsswitch.conf": "hosts: files\n",
 }
+_AUTHORITIES: Final = Path("/etc/ssl/certs")
+"""Folder of the authorities that Debian's programs trust."""
 _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1  # netdevice(7)
 
 
 class Names:
-    """The machine, until the end of the block. `names`: an address of 127.0.0.0/8 for each; `localhost` has one already."""
+    """The machine, until the end of the block. `names`: an address of 127.0.0.0/8 for each; `localhost` has one already.
 
-    def __init__(self, names: Mapping[str, str]) -> None:
+    `trusted`: a file of certificates; programs there trust these authorities, in place of the system's.
+    """
+
+    def __init__(self, names: Mapping[str, str], *, trusted: Path | None = None) -> None:
         lines = ["127.0.0.1 localhost", "::1 localhost", *(f"{address} {name}" for name, address in names.items())]
         self._hosts: Final = "\n".join([*lines, ""])
         self._files: Final = tempfile.TemporaryDirectory(prefix="ail-names-")
+        self._trusted: Final = trusted
         self._holder: subprocess.Popen[bytes] | None = None
-        self._enter: list[str] = []
+        self.enter: list[str] = []
+        """Words that go before a program's own, to run it in the machine as its root, without ids for jails."""
         self.prefix: list[str] = []
         """Words that go before a program's own, to run it in the machine."""
 
@@ -59,6 +67,9 @@ class Names:
             ours = Path(self._files.name) / Path(path).name
             ours.write_text(text, encoding="ascii")
             ours.chmod(0o644)
+        if self._trusted is not None:
+            (Path(self._files.name) / _AUTHORITIES.name).mkdir()
+            shutil.copy(self._trusted, Path(self._files.name) / _AUTHORITIES.name / "ca-certificates.crt")
         Path(self._files.name).chmod(0o755)
         self._holder = subprocess.Popen(
             [*_MAKE, sys.executable, "-m", "tests.support.names", "hold", self._files.name],
@@ -71,8 +82,8 @@ class Names:
             self.__exit__()
             raise RuntimeError("the namespaces cannot be made; see its standard error")
         target = ["--target", str(self._holder.pid), "--user", "--mount", "--net", "--preserve-credentials", "--wd"]
-        self._enter = ["nsenter", *target]
-        self.prefix = [*self._enter, *_AS_A_USER]
+        self.enter = ["nsenter", *target]
+        self.prefix = [*self.enter, *_AS_A_USER]
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -94,19 +105,26 @@ class Names:
         """Return a connection that was made in the machine."""
         return self._socket("connect", address, port)
 
-    def _socket(self, what: str, address: str, port: int) -> socket.socket:
-        ours, theirs = socket.socketpair()
-        with ours, theirs:
-            program = [sys.executable, "-m", "tests.support.names", what, address, str(port), str(theirs.fileno())]
-            subprocess.run([*self._enter, *program], check=True, timeout=DEADLINE_S, pass_fds=[theirs.fileno()])
-            _, [descriptor], _, _ = socket.recv_fds(ours, 1, 1)
-        return socket.socket(fileno=descriptor)
+    def _socket(self, what: Literal["listen", "connect"], address: str, port: int) -> socket.socket:
+        return made_socket(self.enter, what, address, port)
+
+
+def made_socket(enter: Sequence[str], what: Literal["listen", "connect"], address: str, port: int) -> socket.socket:
+    """Return a socket that listens or is connected in the namespaces into which the words `enter` lead."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        program = [sys.executable, "-m", "tests.support.names", what, address, str(port), str(theirs.fileno())]
+        subprocess.run([*enter, *program], check=True, timeout=DEADLINE_S, pass_fds=[theirs.fileno()])
+        _, [descriptor], _, _ = socket.recv_fds(ours, 1, 1)
+    return socket.socket(fileno=descriptor)
 
 
 def _hold(directory: Path) -> None:
     """Set the machine up, inside it as root; report that, and keep it until the starting process goes away."""
     for path in (*_ALONE, "/etc/hosts"):
         subprocess.run(["mount", "--bind", str(directory / Path(path).name), path], check=True)
+    if (directory / _AUTHORITIES.name).exists():
+        subprocess.run(["mount", "--bind", str(directory / _AUTHORITIES.name), str(_AUTHORITIES)], check=True)
     Path("/proc/sys/net/ipv4/ip_unprivileged_port_start").write_text("0", encoding="ascii")
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         asked = fcntl.ioctl(sock, _SIOCGIFFLAGS, struct.pack("16sh14x", b"lo", 0))

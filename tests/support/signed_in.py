@@ -16,7 +16,7 @@ import json
 import re
 import shutil
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
@@ -146,15 +146,19 @@ imports = ["http", "log", "audit", "progress"]
         return [event["type"] for event in reversed(found) if event["type"] in wanted]
 
 
-def called_back(authorize_url: str, **query: str) -> bytes:
+def _connected(address: str, port: int) -> socket.socket:
+    return socket.create_connection((address, port), timeout=30)
+
+
+def called_back(authorize_url: str, connect: Callable[[str, int], socket.socket] = _connected, **query: str) -> bytes:
     """Do a browser's part after the person consented: request the redirect to the loopback port. Return the response.
 
-    The request has this query or, without one, a code and the state that belongs to it.
+    The request has this query or, without one, a code and the state that belongs to it. `connect` reaches the browser's machine.
     """
     asked = {name: values[0] for name, values in parse_qs(urlsplit(authorize_url).query).items()}
     back = urlsplit(asked["redirect_uri"])
     words = urlencode(query or {"code": "a-code-of-the-provider", "state": asked["state"]})
-    with socket.create_connection(("127.0.0.1", back.port or 0), timeout=30) as connection:
+    with connect("127.0.0.1", back.port or 0) as connection:
         request = f"GET {back.path}?{words} HTTP/1.1\r\nHost: {back.netloc}\r\nConnection: close\r\n\r\n"
         connection.sendall(request.encode())
         with connection.makefile("rb") as reader:

@@ -82,10 +82,14 @@ def chunked_answer(chunks: Iterable[bytes], *fields: str, status: str = "200 OK"
 
 
 class Authority:
-    """A certificate authority of the test's own. `ca_file` and `ca_pem` are its certificate."""
+    """A certificate authority of the test's own. `ca_file` and `ca_pem` are its certificate.
 
-    def __init__(self, directory: Path) -> None:
+    Each certificate is for `names` too, so that real servers of tests/support can stand under names other than localhost.
+    """
+
+    def __init__(self, directory: Path, *names: str) -> None:
         self._ca = trustme.CA()
+        self._names = names
         self.ca_file = directory / "ca.pem"
         self._ca.cert_pem.write_to_path(str(self.ca_file))
         self.ca_pem = self.ca_file.read_text(encoding="ascii")
@@ -93,12 +97,16 @@ class Authority:
     def server_context(self, *names: str, **options: object) -> ssl.SSLContext:
         """Return the TLS context of a server with these names; `options` go to `trustme.CA.issue_cert`."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self._ca.issue_cert(*names, **options).configure_cert(context)  # type: ignore[arg-type]
+        self._ca.issue_cert(*names, *self._names, **options).configure_cert(context)  # type: ignore[arg-type]
         return context
 
     def server_files(self, directory: Path, *names: str) -> tuple[Path, Path]:
         """Return key and certificate for a server that is another program, as files of this directory."""
-        issued, key, certificate = self._ca.issue_cert(*names), directory / "server.key", directory / "server.pem"
+        issued, key, certificate = (
+            self._ca.issue_cert(*names, *self._names),
+            directory / "server.key",
+            directory / "server.pem",
+        )
         issued.private_key_pem.write_to_path(str(key))
         certificate.write_bytes(b"".join(pem.bytes() for pem in issued.cert_chain_pems))
         return key, certificate
