@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.test_tutorial import ROOT, Shell, home, shell, with_its_own
+from tests.cli.command import Answers
+from tests.e2e.test_tutorial import ROOT, Shell, home, shell
 from tests.support.canary import scan
 from tests.support.postgresql import PostgreSQL
 from tests.support.upstream import Authority
@@ -39,17 +40,27 @@ def test_every_step_of_the_database_page_works(
     were put.
     """
     place = f"localhost:{server.port}"
-    text = with_its_own(PAGE, ("--host db.example.com:5432", f"--host {place}"))
+    text = PAGE.read_text(encoding="utf-8")
     (roles,) = re.findall(r"```sql\n(.*?)```", text, re.DOTALL)
     with server.admin("shop") as admin:
         admin.run(roles)
-    (home / "connectors").symlink_to(ROOT / "connectors")
-    (home / "reader.txt").write_text(READER)
-    (home / "writer.txt").write_text(WRITER)
     shell.begin(place, ca_file=authority.ca_file)
-    list(shell.follow(text, home))
+    answers: dict[str, Answers] = {
+        "aileron add postgres": [
+            ("POSTGRES server: ", place),
+            ("Which actions? [1-3, Enter for 2] ", ""),
+            ("User name of the role that only reads: ", "shop_reader"),
+            ("Password: ", READER),
+            ("Does another role change rows? [y/N] ", "y"),
+            ("User name of the role that writes: ", "shop_writer"),
+            ("Password: ", WRITER),
+        ],
+        "aileron remove postgres": [("[y/N] ", "y")],
+    }
+    for step, printed in shell.follow(text, home, answers=answers):
+        assert READER not in printed, step
+        assert scan([home / ".aileron"], READER.encode(), WRITER.encode()) == {}, step
 
     with server.admin("shop") as admin:
         assert admin.run("SELECT city FROM customers") == [["Bergen"], ["Bergen"]]
     assert scan([home / ".aileron"], b"Bergen"), "the scan finds nothing that is there"
-    assert scan([home / ".aileron"], WRITER.encode()) == {}

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.command import Answers
 from tests.e2e.test_tutorial import ROOT, Shell, home, shell, with_its_own
 from tests.support.canary import scan
 from tests.support.dovecot import HOST, PASSWORD, Dovecot
@@ -31,23 +32,26 @@ def servers(authority: Authority) -> Iterator[tuple[Dovecot, Postfix]]:
 def test_every_step_of_the_mail_page_works(
     shell: Shell, home: Path, servers: tuple[Dovecot, Postfix], authority: Authority
 ) -> None:
-    """The test does every step, from the build to the record; the message arrives, and the password stays where it was put."""
+    """The test does every step, from the dialogue to the removal; the message arrives, and the password stays where it was put."""
     dovecot, postfix = servers
     imap, smtp = f"{HOST}:{dovecot.imaps}", f"{HOST}:{postfix.submissions[OFFER]}"
-    (home / "connectors").symlink_to(ROOT / "connectors")
-    (home / "app-password.txt").write_text(PASSWORD)
     dovecot.deliver("mira", b"From: noor@example.com\r\nSubject: hello\r\n\r\nhello\r\n")
     shell.begin(imap, smtp, ca_file=authority.ca_file)
 
-    text = with_its_own(
-        PAGE,
-        ("imap://imap.example.com:993", f"imap://{imap}"),
-        ("smtp://smtp.example.com:465", f"smtp://{smtp}"),
-        ("--username me@example.com", "--username mira"),  # the reader's is their address; the server's is not
-    )
-    list(shell.follow(text, home))
+    add = "aileron add mail me@example.com"
+    own = f"{add} --login imap://{imap} --login smtp://{smtp}"  # what finds servers is in tests/cli/test_add_by_address.py
+    answers: dict[str, Answers] = {
+        add: [
+            ("Which actions? [1-3, Enter for 2] ", ""),
+            ("User name [me@example.com]: ", "mira"),  # the reader's is their address; the server's is not
+            ("Password: ", PASSWORD),
+        ],
+        "aileron remove mail": [("[y/N] ", "y")],
+    }
+    for step, printed in shell.follow(with_its_own(PAGE, (f"$ {add}\n", f"$ {own}\n")), home, answers=answers):
+        assert PASSWORD not in printed, step
+        assert scan([home / ".aileron"], PASSWORD.encode()) == {}, step
 
     wait_until(lambda: dovecot.messages("noor"), "the message arrives")
     assert b"Tomorrow at one?" in dovecot.messages("noor")[0]
     assert scan([home / ".aileron"], b"Tomorrow at one?"), "the scan finds nothing that is there"
-    assert scan([home / ".aileron"], PASSWORD.encode()) == {}

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.command import Answers
 from tests.e2e.test_tutorial import ROOT, Shell, home, shell, with_its_own
 from tests.support.canary import scan
 from tests.support.moto import REGION, Moto
@@ -29,23 +30,27 @@ def moto(authority: Authority) -> Iterator[Moto]:
 
 
 def test_every_step_of_the_s3_page_works(shell: Shell, home: Path, moto: Moto, authority: Authority) -> None:
-    """The test does every step, from the build to the record; the object is stored, and the key stays where it was put."""
+    """The test does every step, from the dialogue to the removal; the object is stored, and the key stays where it was put."""
     place = f"localhost:{moto.port}"
-    (home / "connectors").symlink_to(ROOT / "connectors")
-    (home / "secret-access-key.txt").write_text(moto.secret)
     shell.begin(place, ca_file=authority.ca_file)
 
-    text = with_its_own(
-        PAGE,
-        (f"--host s3.{REGION}.amazonaws.com:443", f"--host {place}"),
-        ("AKIAIOSFODNN7EXAMPLE", moto.key_id),
-    )
-    assert f"--region {REGION} " in text
-    said = "".join(printed for _step, printed in shell.follow(text, home))
+    answers: dict[str, Answers] = {
+        "aileron add s3": [
+            ("Server, such as calendar.example.com: ", place),
+            ("Region, such as eu-central-1 [us-east-1]: ", REGION),
+            ("Which actions? [1-3, Enter for 2] ", ""),
+            ("Secret access key: ", moto.secret),
+            ("Bucket (Enter to skip): ", BUCKET),
+        ],
+        "aileron remove s3": [("[y/N] ", "y")],
+    }
+    said = ""
+    for step, printed in shell.follow(with_its_own(PAGE, ("AKIAIOSFODNN7EXAMPLE", moto.key_id)), home, answers=answers):
+        assert scan([home / ".aileron"], moto.secret.encode()) == {}, step
+        said += printed
 
     assert "2026/may.csv" in said
     assert "Bergen" in said
     assert moto.get(BUCKET, "drafts/june.txt") == b"Sales were up."
     assert scan([home / ".aileron"], b"Sales were up."), "the scan finds nothing that is there"
-    assert scan([home / ".aileron"], moto.secret.encode()) == {}
     assert moto.secret not in said

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import http.client
 import os
 import pty
@@ -21,12 +22,14 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
+from tests.cli.command import Answers
+from tests.cli.command import Command as Typist
 from tests.support.ports import reserve_ports
 from tests.support.serving import made_folder
 from tests.support.waiting import wait_until
@@ -94,6 +97,13 @@ class Shell:
             start_new_session=True,
         )
         os.close(terminal)
+        self._typist = Typist(
+            Path(environment["HOME"]) / ".aileron",
+            folder=str(directory),
+            program=["bash", "--norc", "--noprofile", "-c", 'eval "$1"', "bash"],
+            deadline_s=COMMAND_S,
+        )
+        self._variables = {name: environment[name] for name in ("HOME", "PATH", "NO_COLOR")}
 
     def run(self, command: str) -> tuple[int, str]:
         """Run a command. Return its exit status and its output, without the terminal's own characters."""
@@ -111,6 +121,23 @@ class Shell:
         left_standing = re.sub(r"[^\n]*\x1b\[K", "", printed[: found.start()])
         return int(found[1]), re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", left_standing).replace("\r", "")
 
+    def at_terminal(self, command: str, answers: Answers) -> tuple[int, str]:
+        """Run a command at a terminal of its own, where a person answers every question. Return its exit status and its output.
+
+        It has no variables that other commands exported.
+        """
+        left = [question for question, _ in answers]
+
+        def typed(text: str | Callable[[], str]) -> str:
+            left.pop(0)
+            return text() if callable(text) else text
+
+        typing = [(question, functools.partial(typed, text)) for question, text in answers]
+        said = self._typist.at_terminal(command, answers=typing, variables=self._variables)
+        assert not left, f"{command}: no question {left[0]!r} in {said}"
+        if os.environ.get("DEBUGPAGE"): print(said.out)
+        return said.code, re.sub(r"[^\n]*\x1b\[K|\x1b\[[0-9;?]*[A-Za-z]", "", said.out)
+
     def must(self, command: str) -> str:
         """Run a command that must succeed. Return its output."""
         status, printed = self.run(command)
@@ -123,21 +150,31 @@ class Shell:
         self.must(f"aileron config set egress.ca_file {ca_file}")
         self.must("export AILERON_VAULT_PASSPHRASE=correct-horse-battery-staple && aileron vault init")
 
-    def follow(self, text: str, folder: Path, says: Callable[[], object] = str) -> Iterator[tuple[Command, str]]:
+    def follow(
+        self,
+        text: str,
+        folder: Path,
+        says: Callable[[], object] = str,
+        answers: Mapping[str, Answers] | None = None,
+    ) -> Iterator[tuple[Command, str]]:
         """Do what the page asks the reader to do: write its files into the folder, and type its commands.
 
+        A command that begins with a key of `answers` is typed at a terminal, with these answers; each key has its command.
         Yield each command with its output, once the output has what the page shows. A failure has what the service `says`.
         """
+        asking = dict(answers or {})
         todo = list(steps(text))
         for step, after in zip(todo, [*todo[1:], None], strict=True):
             if isinstance(step, File):
                 (folder / step.path).write_text(step.text, encoding="utf-8")
                 continue
-            status, printed = self.run(step.text)
+            begins = next((key for key in asking if step.text.startswith(key)), None)
+            status, printed = self.run(step.text) if begins is None else self.at_terminal(step.text, asking.pop(begins))
             is_asked = isinstance(after, Command) and after.text == "echo $?"
             assert (status == 0) or is_asked, f"{step.text}: {printed} {says()}"
             assert (line := missing(step.shown, printed)) is None, f"{step.text}: no {line!r} in {printed}"
             yield step, printed
+        assert not asking, f"no command begins with {' or '.join(asking)}"
 
     def close(self) -> None:
         """End the shell and everything it left running in its session."""

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from standardwebhooks import Webhook
 
-from tests.e2e.test_tutorial import ROOT, Shell, home, shell, with_its_own
+from tests.cli.command import Answers
+from tests.e2e.test_tutorial import ROOT, Shell, home, shell
 from tests.support.canary import scan
 from tests.support.upstream import Authority, Upstream, answer
 from tests.support.waiting import wait_until
@@ -33,13 +34,26 @@ def test_every_step_of_the_webhooks_page_works(
     """The test does every step; the event arrives with a signature that the library accepts, and the key stays where it
     was put.
     """
-    (home / "connectors").symlink_to(ROOT / "connectors")
     host = f"localhost:{receiver.port}"
     shell.begin(host, ca_file=authority.ca_file)
     key = ""
-    for step, _printed in shell.follow(with_its_own(PAGE, ("hooks.example.com:443", host)), home):
-        if "/dev/urandom" in step.text:
-            key = (home / "webhook-key.txt").read_text()
+
+    def made() -> str:
+        nonlocal key
+        key = (home / "webhook-key.txt").read_text()
+        return key
+
+    answers: dict[str, Answers] = {
+        "aileron add webhook": [
+            ("Server, such as calendar.example.com: ", host),
+            ("Which actions? [1-3, Enter for 2] ", ""),
+            ("Signing secret: ", made),
+        ],
+        "aileron remove webhook": [("[y/N] ", "y")],
+    }
+    for step, printed in shell.follow(PAGE.read_text(encoding="utf-8"), home, answers=answers):
+        assert not key or key not in printed, step
+        assert not key or scan([home / ".aileron"], key.encode()) == {}, step
 
     wait_until(lambda: bool(receiver.requests), "the event arrives")
     (seen,) = receiver.requests
@@ -47,4 +61,3 @@ def test_every_step_of_the_webhooks_page_works(
     assert (seen.target, event["type"], event["data"]) == ("/hooks/orders", "order.placed", {"order": 42})
     assert json.loads(seen.body) == event
     assert scan([home / ".aileron"], b"order.placed"), "the scan finds nothing that is there"
-    assert scan([home / ".aileron"], key.encode()) == {}
