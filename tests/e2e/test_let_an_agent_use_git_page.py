@@ -1,7 +1,6 @@
 """The page that lets an agent use git, followed as it stands: its commands at a terminal, at a real sshd with git behind it.
 
-The reader's machine differs in this: the test has a server of its own, on another port and for the test's user; and dulwich
-is copied from the tests' environment, because there may be no network.
+The reader's machine differs in this: the test has a server of its own, on another port and for the test's user.
 """
 
 from __future__ import annotations
@@ -20,10 +19,9 @@ import pytest
 from tests.cli.command import Answers, Command
 from tests.connectors.test_git import clone, commit, tip
 from tests.e2e.test_tutorial import Command as Typed
-from tests.e2e.test_tutorial import missing, steps
+from tests.e2e.test_tutorial import ROOT, missing, steps
 from tests.support.canary import scan
-from tests.support.git_host import git, program_of
-from tests.support.plain_host import ROOT
+from tests.support.git_host import git
 from tests.support.serving import made_folder
 from tests.support.sshd import HOST_KEYS, USER, Sshd, needs_sshd
 
@@ -32,8 +30,6 @@ PAGE = ROOT / "docs" / "how-to" / "let-an-agent-use-git.md"
 PASSPHRASE = "a passphrase of a reader"
 APPROVER = "another passphrase of theirs"
 ANSWERS: dict[str, Answers] = {
-    "aileron vault init": [("assphrase", PASSPHRASE), ("gain", PASSPHRASE)],
-    "aileron binding setup": [("[y/N]", "y"), ("[y/N]", "y")],
     "aileron approver init": [
         ("[y/N]", "y"),
         ("Vault passphrase: ", PASSPHRASE),
@@ -41,8 +37,9 @@ ANSWERS: dict[str, Answers] = {
         ("again: ", APPROVER),
     ],
     "aileron approve ": [("Approver passphrase: ", APPROVER), ("[y/N]", "y")],
+    "aileron remove ": [("[y/N] ", "y")],
 }
-"""Replies that the reader types, by the beginning of the command."""
+"""Replies that the reader types, by the beginning of the command; those for `add` need the server."""
 COMMAND_S = 60.0
 
 
@@ -77,7 +74,7 @@ def sshd(tmp_path: Path) -> Iterator[Sshd]:
 
 @pytest.fixture
 def reader(folder: Path, sshd: Sshd) -> Iterator[Command]:
-    """Provide a shell in the reader's folder, at a terminal, with the connector's sources."""
+    """Provide a shell in the reader's folder, at a terminal."""
     home = folder / ".aileron"
     home.mkdir(mode=0o700)
     (home / "config.toml").write_text(f'[egress]\nprivate = ["localhost:{sshd.port}"]\n')
@@ -85,8 +82,6 @@ def reader(folder: Path, sshd: Sshd) -> Iterator[Command]:
     launcher = folder / "bin" / "aileron"
     launcher.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m aileron "$@"\n')
     launcher.chmod(0o755)
-    (folder / "connectors").mkdir()
-    program_of(folder / "connectors")
     begin = f'cd "{folder}" && PATH="{folder / "bin"}:$PATH"; eval "$1"'
     made = Command(home, program=["bash", "-c", begin, "bash"], deadline_s=COMMAND_S)
     yield made
@@ -101,19 +96,28 @@ def test_following_the_how_to_page_leads_to_approved_commits(
     nothing earlier.
     """
     website = repositories / "team" / "website.git"
-    text = PAGE.read_text(encoding="utf-8").replace("git.example.com:22", f"localhost:{sshd.port}")
-    text = text.replace("--username git ", f"--username {USER} ").replace("team/website.git", str(website))
+    text = PAGE.read_text(encoding="utf-8").replace("team/website.git", str(website))
+    adding: Answers = [
+        ("New vault passphrase: ", PASSPHRASE),
+        ("again: ", PASSPHRASE),
+        ("SSH server: ", f"localhost:{sshd.port}"),
+        ("Which actions? [1-3, Enter for 2] ", ""),
+        ("User name: ", USER),
+        ("Is it the same? [y/N] ", "y"),
+        ("File of the private key, without a passphrase: ", "deploy-key"),
+        ("(Enter to skip): ", str(website)),
+    ]
     tips, status, printed, secret = [tip(repositories, repository="team/website.git")], 0, "", b""
     for step in steps(text):
         assert isinstance(step, Typed), step
         if step.text == "echo $?":
             assert step.shown == (str(status),)
             continue
-        if step.text.startswith("pip install "):
-            continue
         if step.text.startswith("aileron approve "):
             assert tip(repositories, repository="team/website.git") == tips[-1]
-        answers = next((found for start, found in ANSWERS.items() if step.text.startswith(start)), ())
+        if step.text.startswith("aileron remove "):
+            assert [scan([folder], part) for part in secret.splitlines()[3:5]] == [{}, {}]
+        answers = next((found for start, found in {**ANSWERS, "aileron add git": adding}.items() if step.text.startswith(start)), ())
         said = reader.at_terminal(step.text, answers=answers, NO_COLOR="1")
         status, printed = said.code, printed + said.out
         assert status in ((0, 75) if "is waiting for approval" in said.out else (0,)), f"{step.text}: {said}"
