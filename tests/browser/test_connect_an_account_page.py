@@ -1,13 +1,12 @@
 """The page that connects an account, followed as it stands: its commands at a terminal, a person in a browser, a sent message.
 
 Google's names lead to servers of the test, on their own ports and over TLS: a real OpenID provider where people sign in, and
-an API that accepts a token if that provider does. The manifest is the released one. What the provider issued is then searched
+an API that accepts a token if that provider does. The service is the catalogue's. What the provider issued is then searched
 for in all output of the commands and every file of the reader's home.
 """
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import sys
@@ -38,15 +37,21 @@ PASSPHRASE = "a passphrase of a reader"
 APPLICATION = Registered("1234567890-reader.apps.googleusercontent.com", "GOCSPX-the-secret-of-a-reader")
 PROVIDERS = ("accounts.google.com", "oauth2.googleapis.com")
 ANSWERS: dict[str, Answers] = {
-    "aileron vault init": [("assphrase", PASSPHRASE), ("gain", PASSPHRASE)],
+    "aileron add google": [
+        ("New vault passphrase: ", PASSPHRASE),
+        ("again: ", PASSPHRASE),
+        ("Which actions? [1-3, Enter for 2] ", ""),
+        ("Open this page? [y/N] ", "n"),
+    ],
     "aileron approve": [("[y/N]", "y")],
+    "aileron remove google": [("[y/N] ", "y")],
 }
 """Replies that the reader types, by the beginning of the command."""
 COMMAND_S = 60.0
 
 
 class Reader:
-    """A reader who follows the page, with a home, a checkout, a terminal and a browser."""
+    """A reader who follows the page, with a home, a terminal and a browser."""
 
     def __init__(self, folder: Path, machine: Names, browser: Browser) -> None:
         self.home = folder / ".aileron"
@@ -57,7 +62,6 @@ class Reader:
         launcher = folder / "bin" / "aileron"
         launcher.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m aileron "$@"\n', encoding="utf-8")
         launcher.chmod(0o755)
-        shutil.copytree(ROOT / "connectors" / "google", folder / "connectors" / "google")
         (folder / "google-secret.txt").write_text(f"{APPLICATION.secret}\n", encoding="utf-8")
         begin = f'cd "{folder}" && PATH="{folder / "bin"}:$PATH"; eval "$1"'
         self._type = Command(self.home, program=[*machine.prefix, "bash", "-c", begin, "bash"], deadline_s=COMMAND_S)
@@ -66,7 +70,7 @@ class Reader:
     def types(self, command: str) -> Said:
         """Type a command at a terminal; sign in at any address that it opens in a browser."""
         answers = next((found for start, found in ANSWERS.items() if command.startswith(start)), ())
-        opens = command.startswith(("aileron binding setup", "aileron binding reauthorize"))
+        opens = command.startswith(("aileron add google", "aileron binding reauthorize"))
         person = self._desktop.watch(self._signs_in) if opens else threading.Thread(target=lambda: None)
         if not opens:
             person.start()
@@ -179,8 +183,7 @@ def test_following_the_how_to_page_sends_an_approved_mail(
 
 
 def test_the_how_to_page_contains_every_command_that_it_needs(folder: Path) -> None:
-    """The reader types only `aileron`, except to print an exit status."""
+    """The reader types only `aileron`, except to print an exit status and to remove the file of the secret."""
     typed = [step.text for step in steps(PAGE.read_text(encoding="utf-8")) if isinstance(step, Typed)]
 
-    assert all(re.match(r"aileron |echo \$\?$", text) for text in typed), typed
-    assert os.path.exists(ROOT / "connectors" / "google" / "manifest.toml")
+    assert all(re.match(r"aileron |echo \$\?$|rm google-secret\.txt$", text) for text in typed), typed
