@@ -117,7 +117,10 @@ def test_following_the_how_to_page_leads_to_approved_commits(
             assert tip(repositories, repository="team/website.git") == tips[-1]
         if step.text.startswith("aileron remove "):
             assert [scan([folder], part) for part in secret.splitlines()[3:5]] == [{}, {}]
-        answers = next((found for start, found in {**ANSWERS, "aileron add git": adding}.items() if step.text.startswith(start)), ())
+        answers = next(
+            (found for start, found in {**ANSWERS, "aileron add git": adding}.items() if step.text.startswith(start)),
+            (),
+        )
         said = reader.at_terminal(step.text, answers=answers, NO_COLOR="1")
         status, printed = said.code, printed + said.out
         assert status in ((0, 75) if "is waiting for approval" in said.out else (0,)), f"{step.text}: {said}"

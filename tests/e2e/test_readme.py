@@ -1,13 +1,14 @@
-"""The README's first action, followed as it stands: its files are written, its commands typed at a terminal, its server started.
+"""The README's commands from the setup to the audit trail, typed as they stand at a terminal, with a real calendar server.
 
-Only the port is another, so that two runs of the tests do not meet; the test gives the replies that the README's comments ask
-of a person.
+The test gives the replies that the README's comments ask of a person, the id of the approval in place of `ID`, and tomorrow in
+place of the README's day.
 """
 
 from __future__ import annotations
 
+import datetime
 import re
-import shlex
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -15,20 +16,39 @@ from typing import Any, Final
 import pytest
 
 from tests.cli.command import Answers, Command, Said
-from tests.support.ports import reserve_ports
+from tests.support.canary import scan
+from tests.support.radicale import RadicaleServer
 from tests.support.relay import Agent
 from tests.support.serving import made_folder
 
 pytestmark = [pytest.mark.jail, pytest.mark.slow]
 ROOT: Final = Path(__file__).resolve().parents[2]
-PORT: Final = "8765"
 VAULT, APPROVER = "correct horse battery", "nine of swords, reversed"
-DECISION: Final[Answers] = [("Approver passphrase: ", APPROVER), ("Approve? ", "y")]
-"""Replies to the question about a run that the person typed themselves."""
-TYPED_DECISION: Final[Answers] = [DECISION[0], ("Type delete to approve: ", "delete")]
-"""Replies to the question about a run that an agent requested."""
-"""Replies to a question with a preview. The passphrase is asked for again only if the first was not kept that long."""
-_BLOCK: Final = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+SIGN: Final = ("Approver passphrase: ", APPROVER)
+SETUP: Final[Answers] = [
+    ("New vault passphrase: ", VAULT),
+    ("again: ", VAULT),
+    ("Create the approver's key? [y/N] ", "y"),
+    ("New approver passphrase: ", APPROVER),
+    ("again: ", APPROVER),
+    ("Enter to go on): ", ""),
+]
+EVENT: Final = """\
+BEGIN:VCALENDAR
+VERSION:2.0
+PRODID:-//a person//EN
+BEGIN:VEVENT
+UID:dentist
+DTSTAMP:20260101T000000Z
+DTSTART:{day:%Y%m%d}T121500Z
+DTEND:{day:%Y%m%d}T124500Z
+SUMMARY:Dentist
+END:VEVENT
+END:VCALENDAR
+"""
+DAY: Final = "2027-03-01"
+TOMORROW: Final = datetime.datetime.now(datetime.UTC).date() + datetime.timedelta(days=1)
+_BLOCK: Final = re.compile(r"^```console\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
 @pytest.fixture
@@ -38,67 +58,88 @@ def folder() -> Iterator[Path]:
         yield path
 
 
-def section(port: str) -> str:
-    """Return the README's section on a first action, at that port."""
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[RadicaleServer]:
+    """Start the reader's calendar server, with an event at the time of the README's."""
+    with RadicaleServer(tmp_path / "radicale") as started:
+        started.make_calendar("work", "Work")
+        started.put("work/dentist.ics", EVENT.format(day=TOMORROW))
+        yield started
+
+
+def commands() -> list[str]:
+    """Return what the README has a reader type to set Aileron up and to use a service, without the installation."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    found = re.search(r"^## A first action of your own.*?(?=^## )", text, re.DOTALL | re.MULTILINE)
+    found = re.search(r"^## Two commands.*?(?=^## Before an agent gets it)", text, re.DOTALL | re.MULTILINE)
     assert found
-    return found[0].replace(PORT, port)
+    lines = [line for block in _BLOCK.findall(found[0]) for line in block.splitlines()]
+    typed = [re.sub(r" {2,}# .*", "", line.removeprefix("$ ")) for line in lines]
+    installs, others = typed[:1], [line for line in typed[1:] if not line.startswith("make ")]
+    assert installs == ["uv tool install '.[demo]'"]
+    assert any(DAY in line for line in others)
+    return [line.replace(DAY, f"{TOMORROW}") for line in others]
 
 
-def files(text: str) -> dict[str, str]:
-    """Return the blocks that are not commands, by the path in their first line or else in the sentence before."""
-    found = {}
-    for block in _BLOCK.finditer(text):
-        if block[1] != "console":
-            named = re.match(r"# (\S+)\n", block[2]) or re.search(r"`([^`]+\.md)`[^`]*\Z", text[: block.start()])
-            assert named, block[2][:60]
-            found[named[1]] = block[2]
-    return found
+def changes(server: RadicaleServer) -> list[tuple[str, str]]:
+    """Return the requests that change something, after the event of the test."""
+    (own, *others) = [(method, path) for method, path in server.requests() if method in ("PUT", "DELETE")]
+    assert own == ("PUT", "/ada/work/dentist.ics")
+    return others
 
 
-def commands(text: str) -> list[list[str]]:
-    """Return what is typed after `aileron`, in order. The only other command makes `aileron` available."""
-    lines = [line for block in _BLOCK.findall(text) if block[0] == "console" for line in block[1].splitlines()]
-    typed = [shlex.split(line.removeprefix("$ "), comments=True) for line in lines]
-    assert typed.pop(0) == ["source", ".venv/bin/activate"]
-    assert {words[0] for words in typed} == {"aileron"}
-    return [words[1:] for words in typed]
+class Reader:
+    """A reader at a terminal, with `aileron` and no agent in PATH."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = f"{folder / 'bin'}:/usr/bin:/bin"
+        (folder / "bin").mkdir()
+        launcher = folder / "bin" / "aileron"
+        launcher.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m aileron "$@"\n', encoding="utf-8")
+        launcher.chmod(0o755)
+        begin = ["bash", "--norc", "--noprofile", "-c", 'eval "$1"', "bash"]
+        self._terminal = Command(folder / "home", program=begin, folder=str(folder))
+
+    def types(self, command: str, answers: Answers = (), code: int = 0) -> Said:
+        """Type a command, and check its exit code and that no passphrase is shown."""
+        said = self._terminal.at_terminal(command, answers=answers, variables={"PATH": self._path, "NO_COLOR": "1"})
+        assert said.code == code, (command, said)
+        assert VAULT not in said.out
+        assert APPROVER not in said.out
+        return said
 
 
-def typed(aileron: Command, words: list[str], answers: Answers = ()) -> Said:
-    """Type a command at a terminal, and check that it succeeds."""
-    said = aileron.at_terminal(*words, answers=answers, NO_COLOR="1")
-    assert said.code == 0, (words, said)
-    return said
-
-
-def follow(aileron: Command, todo: list[list[str]], key: str) -> dict[str, Said]:
-    """Type the commands. Return what each showed, by its first two words."""
-    answers: dict[str, Answers] = {
-        "binding setup": [
-            ("New vault passphrase: ", VAULT),
-            ("again: ", VAULT),
-            ("Service [", ""),
-            ("Identity", ""),
-            ("token: ", key),
-        ],
-        "approver init": [
-            ("Create the approver's key? [y/N] ", "y"),
-            ("Vault passphrase: ", VAULT),
-            ("New approver passphrase: ", APPROVER),
-            ("again: ", APPROVER),
-        ],
-        "run delete-note": DECISION,
+def follow(reader: Reader, aileron: Command, server: RadicaleServer) -> dict[str, Said]:
+    """Type the README's commands. Return what each showed, by its first words."""
+    add: Answers = [
+        ("Your address (Enter to name the servers yourself): ", ""),
+        ("Server, such as calendar.example.com: ", f"localhost:{server.port}"),
+        ("Which actions? [1-3, Enter for 2] ", ""),
+        ("User name: ", server.user),
+        ("Password or token: ", server.password),
+        ("Approve? ", "y"),
+        SIGN,
+    ]
+    asked: dict[str, tuple[Answers, int]] = {
+        "aileron setup": (SETUP, 75),  # no service and no agent yet
+        "aileron add caldav": (add, 0),
+        "aileron run caldav-create-event": ((), 75),
+        "aileron approve": ([SIGN, ("Approve? ", "y")], 0),
     }
-    said = {" ".join(words[:2]): typed(aileron, words, answers.get(" ".join(words[:2]), ())) for words in todo}
-    assert set(answers) <= set(said)
+    said = {}
+    for command in commands():
+        begins = next((key for key in asked if command.startswith(key)), command)
+        if command == "aileron approve ID":
+            (shown,) = re.findall(r"^([0-9a-f]{8}) ", said["aileron approval list"].out, re.MULTILINE)
+            command = command.replace("ID", shown)
+            assert changes(server) == [], "nothing is changed before the decision"
+        said[begins] = reader.types(command, *asked.get(begins, ((), 0)))
+    assert set(asked) <= set(said)
     return said
 
 
-def as_an_agent(aileron: Command) -> list[Any]:
-    """Do the same as an agent. Return the list, the status of a deletion that waits, and its result after a person has
-    approved it.
+def as_an_agent(reader: Reader, aileron: Command) -> list[Any]:
+    """Delete an event as an agent. Return the titles that the agent read, the status of the deletion that waits, and its status
+    after a person has approved it.
     """
     with Agent(aileron.home) as agent:
 
@@ -107,43 +148,36 @@ def as_an_agent(aileron: Command) -> list[Any]:
             return agent.ask("tools/call", params)["result"]["structuredContent"]
 
         agent.initialize()
-        listed, waits = call("list_notes"), call("delete_note", id=1)
+        listed = call("caldav_list_events")
+        waits = call("caldav_delete_event", uid="dentist", title="a trifle")
         assert waits["id"] in aileron("approval", "list").out
-        shown = typed(aileron, ["approve", waits["id"]], TYPED_DECISION)
-        assert "Water the plants" in shown.out
-        return [listed["result"], waits["status"], call("wait_for_action", id=waits["id"])["result"]]
+        shown = reader.types(f"aileron approve {waits['id']}", [SIGN, ("Type delete to approve: ", "delete")])
+        assert "Dentist" in shown.out.partition("Type delete")[0]
+        titles = sorted(event["title"] for event in listed["result"]["events"])
+        return [titles, waits["status"], call("wait_for_action", id=waits["id"])["result"]]
 
 
-def test_the_first_action_of_the_readme_works(folder: Path) -> None:
-    """The connector never has the key, the approver sees the service's data, and only an approved change is made."""
-    port = str(*reserve_ports(1))
-    text = section(port)
-    for path, body in files(text).items():
-        (folder / path).parent.mkdir(exist_ok=True)
-        (folder / path).write_text(body, encoding="utf-8")
-    first, *others = commands(text)
-    assert first == ["demo-server"]
+def test_the_commands_of_the_readme_work(folder: Path, server: RadicaleServer) -> None:
+    """The connector never has the password, the approver sees the service's data, and only an approved change is made."""
+    home = folder / "home"
+    home.mkdir(mode=0o700)
+    (home / "config.toml").write_text(f'[egress]\nprivate_plain = ["localhost:{server.port}"]\n')
+    aileron, reader = Command(home), Reader(folder)
+    try:
+        said, told = follow(reader, aileron, server), as_an_agent(reader, aileron)
+    finally:
+        aileron("daemon", "stop")
 
-    aileron = Command(folder / "home", folder=str(folder))
-    with aileron.start(*first, "--port", port) as server:
-        try:
-            assert server.stdout is not None
-            key = re.search(r"demo-[0-9a-f]{32}", server.stdout.readline() + server.stdout.readline())
-            assert key
-            said, told = follow(aileron, others, key[0]), as_an_agent(aileron)
-        finally:
-            aileron("daemon", "stop")
-            server.terminate()
-        assert server.stderr is not None
-        served = server.stderr.read()
-
-    assert "Call Jo" in said["run list-notes"].out
-    assert said["run delete-note"].out.index("Call Jo") < said["run delete-note"].out.index("Approve?")
-    assert told == [[{"id": 1, "text": "Water the plants"}], "pending_approval", {"deleted": 1}]
-    assert re.findall(r"\d+  (?:GET|DELETE) /notes\S*", served) == [
-        *("200  GET /notes", "200  GET /notes/2", "204  DELETE /notes/2"),
-        *("200  GET /notes", "200  GET /notes/1", "204  DELETE /notes/1"),
-    ]
-    assert "egress.sending" in said["audit list"].out
-    everything = [path.read_bytes() for path in (folder / "home").rglob("*") if path.is_file()]
-    assert not any(key[0].encode() in data for data in everything)
+    assert "Dentist" in said["aileron approve"].out.partition("Approve?")[0]
+    assert "caldav: 1 events in the next 7 days" in said["aileron add caldav"].out
+    assert "is waiting for approval" in said["aileron run caldav-create-event"].out
+    assert server.user in said["aileron services"].out
+    assert "egress.sending" in said["aileron audit list"].out
+    assert "Dentist" in said["aileron run caldav-list-events days=14"].out
+    assert told[:2] == [["Dentist", "Lunch"], "pending_approval"]
+    assert told[2]["deleted"]
+    (added, deleted) = changes(server)
+    assert added[0] == "PUT"
+    assert deleted == ("DELETE", "/ada/work/dentist.ics")
+    assert scan([home], b"caldav-create-event"), "the scan finds nothing that is there"
+    assert scan([home], server.password.encode()) == {}

@@ -135,7 +135,8 @@ class Shell:
         typing = [(question, functools.partial(typed, text)) for question, text in answers]
         said = self._typist.at_terminal(command, answers=typing, variables=self._variables)
         assert not left, f"{command}: no question {left[0]!r} in {said}"
-        if os.environ.get("DEBUGPAGE"): print(said.out)
+        if os.environ.get("DEBUGPAGE"):
+            print(said.out)
         return said.code, re.sub(r"[^\n]*\x1b\[K|\x1b\[[0-9;?]*[A-Za-z]", "", said.out)
 
     def must(self, command: str) -> str:
