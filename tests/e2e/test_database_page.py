@@ -45,18 +45,21 @@ def test_every_step_of_the_database_page_works(
     with server.admin("shop") as admin:
         admin.run(roles)
     shell.begin(place, ca_file=authority.ca_file)
-    answers: dict[str, Answers] = {
-        "aileron add postgres": [
-            ("POSTGRES server: ", place),
-            ("Which actions? [1-3, Enter for 2] ", ""),
-            ("User name of the role that only reads: ", "shop_reader"),
-            ("Password: ", READER),
-            ("Does another role change rows? [y/N] ", "y"),
-            ("User name of the role that writes: ", "shop_writer"),
-            ("Password: ", WRITER),
-        ],
-        "aileron remove postgres": [("[y/N] ", "y")],
-    }
+    answers: list[tuple[str, Answers]] = [
+        (
+            "aileron add postgres",
+            [
+                ("POSTGRES server: ", place),
+                ("Which actions? [1-3, Enter for 2] ", ""),
+                ("User name of the role that only reads: ", "shop_reader"),
+                ("Password: ", READER),
+                ("Does another role change rows? [y/N] ", "y"),
+                ("User name of the role that writes: ", "shop_writer"),
+                ("Password: ", WRITER),
+            ],
+        ),
+        ("aileron remove postgres", [("[y/N] ", "y")]),
+    ]
     for step, printed in shell.follow(text, home, answers=answers):
         assert READER not in printed, step
         assert scan([home / ".aileron"], READER.encode(), WRITER.encode()) == {}, step

@@ -40,14 +40,17 @@ def test_every_step_of_the_mail_page_works(
 
     add = "aileron add mail me@example.com"
     own = f"{add} --login imap://{imap} --login smtp://{smtp}"  # what finds servers is in tests/cli/test_add_by_address.py
-    answers: dict[str, Answers] = {
-        add: [
-            ("Which actions? [1-3, Enter for 2] ", ""),
-            ("User name [me@example.com]: ", "mira"),  # the reader's is their address; the server's is not
-            ("Password: ", PASSWORD),
-        ],
-        "aileron remove mail": [("[y/N] ", "y")],
-    }
+    answers: list[tuple[str, Answers]] = [
+        (
+            add,
+            [
+                ("Which actions? [1-3, Enter for 2] ", ""),
+                ("User name [me@example.com]: ", "mira"),  # the reader's is their address; the server's is not
+                ("Password: ", PASSWORD),
+            ],
+        ),
+        ("aileron remove mail", [("[y/N] ", "y")]),
+    ]
     for step, printed in shell.follow(with_its_own(PAGE, (f"$ {add}\n", f"$ {own}\n")), home, answers=answers):
         assert PASSWORD not in printed, step
         assert scan([home / ".aileron"], PASSWORD.encode()) == {}, step

@@ -34,16 +34,19 @@ def test_every_step_of_the_s3_page_works(shell: Shell, home: Path, moto: Moto, a
     place = f"localhost:{moto.port}"
     shell.begin(place, ca_file=authority.ca_file)
 
-    answers: dict[str, Answers] = {
-        "aileron add s3": [
-            ("Server, such as calendar.example.com: ", place),
-            ("Region, such as eu-central-1 [us-east-1]: ", REGION),
-            ("Which actions? [1-3, Enter for 2] ", ""),
-            ("Secret access key: ", moto.secret),
-            ("Bucket (Enter to skip): ", BUCKET),
-        ],
-        "aileron remove s3": [("[y/N] ", "y")],
-    }
+    answers: list[tuple[str, Answers]] = [
+        (
+            "aileron add s3",
+            [
+                ("Server, such as calendar.example.com: ", place),
+                ("Region, such as eu-central-1 [us-east-1]: ", REGION),
+                ("Which actions? [1-3, Enter for 2] ", ""),
+                ("Secret access key: ", moto.secret),
+                ("Bucket (Enter to skip): ", BUCKET),
+            ],
+        ),
+        ("aileron remove s3", [("[y/N] ", "y")]),
+    ]
     said = ""
     for step, printed in shell.follow(with_its_own(PAGE, ("AKIAIOSFODNN7EXAMPLE", moto.key_id)), home, answers=answers):
         assert scan([home / ".aileron"], moto.secret.encode()) == {}, step

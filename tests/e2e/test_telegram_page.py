@@ -44,10 +44,10 @@ def test_every_step_of_the_telegram_page_works(
     shell.must(f"aileron config set egress.ca_file {authority.ca_file}")
     shell.must(" ".join([*machine.prefix, "aileron", "daemon", "start"]))
     shell.must("export AILERON_VAULT_PASSPHRASE=correct-horse-battery-staple && aileron vault init")
-    answers: dict[str, Answers] = {
-        "aileron add telegram": [("Which actions? [1-3, Enter for 2] ", ""), ("API key or token: ", TOKEN)],
-        "aileron remove telegram": [("[y/N] ", "y")],
-    }
+    answers: list[tuple[str, Answers]] = [
+        ("aileron add telegram", [("Which actions? [1-3, Enter for 2] ", ""), ("API key or token: ", TOKEN)]),
+        ("aileron remove telegram", [("[y/N] ", "y")]),
+    ]
     for step, printed in shell.follow(PAGE.read_text(encoding="utf-8"), home, answers=answers):
         assert TOKEN not in printed
         assert scan([home / ".aileron"], TOKEN.encode()) == {}, step

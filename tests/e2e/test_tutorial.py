@@ -7,6 +7,7 @@ hashes. A command must succeed unless the page asks for its status next (`echo $
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import fcntl
 import functools
@@ -22,7 +23,7 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -97,13 +98,6 @@ class Shell:
             start_new_session=True,
         )
         os.close(terminal)
-        self._typist = Typist(
-            Path(environment["HOME"]) / ".aileron",
-            folder=str(directory),
-            program=["bash", "--norc", "--noprofile", "-c", 'eval "$1"', "bash"],
-            deadline_s=COMMAND_S,
-        )
-        self._variables = {name: environment[name] for name in ("HOME", "PATH", "NO_COLOR")}
 
     def run(self, command: str) -> tuple[int, str]:
         """Run a command. Return its exit status and its output, without the terminal's own characters."""
@@ -124,8 +118,16 @@ class Shell:
     def at_terminal(self, command: str, answers: Answers) -> tuple[int, str]:
         """Run a command at a terminal of its own, where a person answers every question. Return its exit status and its output.
 
-        It has no variables that other commands exported.
+        It has the folder and the variables of the shell, and changes neither.
         """
+        here = base64.b64decode(self.must("env -0 | base64 -w 0")).decode()
+        variables = dict(pair.split("=", 1) for pair in here.split("\0") if pair)
+        typist = Typist(
+            Path(variables.get("AILERON_HOME", f"{variables['HOME']}/.aileron")),
+            folder=variables["PWD"],
+            program=["bash", "--norc", "--noprofile", "-c", 'eval "$1"', "bash"],
+            deadline_s=COMMAND_S,
+        )
         left = [question for question, _ in answers]
 
         def typed(text: str | Callable[[], str]) -> str:
@@ -133,10 +135,8 @@ class Shell:
             return text() if callable(text) else text
 
         typing = [(question, functools.partial(typed, text)) for question, text in answers]
-        said = self._typist.at_terminal(command, answers=typing, variables=self._variables)
+        said = typist.at_terminal(command, answers=typing, variables=variables)
         assert not left, f"{command}: no question {left[0]!r} in {said}"
-        if os.environ.get("DEBUGPAGE"):
-            print(said.out)
         return said.code, re.sub(r"[^\n]*\x1b\[K|\x1b\[[0-9;?]*[A-Za-z]", "", said.out)
 
     def must(self, command: str) -> str:
@@ -156,26 +156,28 @@ class Shell:
         text: str,
         folder: Path,
         says: Callable[[], object] = str,
-        answers: Mapping[str, Answers] | None = None,
+        answers: Sequence[tuple[str, Answers]] = (),
     ) -> Iterator[tuple[Command, str]]:
         """Do what the page asks the reader to do: write its files into the folder, and type its commands.
 
-        A command that begins with a key of `answers` is typed at a terminal, with these answers; each key has its command.
-        Yield each command with its output, once the output has what the page shows. A failure has what the service `says`.
+        `answers` are beginnings of commands, in the page's order, each with what the person answers. The next command that begins so
+        is typed at a terminal. Yield each command with its output, once the output has what the page shows. A failure has what the service `says`.
         """
-        asking = dict(answers or {})
+        asking = list(answers)
         todo = list(steps(text))
         for step, after in zip(todo, [*todo[1:], None], strict=True):
             if isinstance(step, File):
                 (folder / step.path).write_text(step.text, encoding="utf-8")
                 continue
-            begins = next((key for key in asking if step.text.startswith(key)), None)
-            status, printed = self.run(step.text) if begins is None else self.at_terminal(step.text, asking.pop(begins))
+            if asking and step.text.startswith(asking[0][0]):
+                status, printed = self.at_terminal(step.text, asking.pop(0)[1])
+            else:
+                status, printed = self.run(step.text)
             is_asked = isinstance(after, Command) and after.text == "echo $?"
             assert (status == 0) or is_asked, f"{step.text}: {printed} {says()}"
             assert (line := missing(step.shown, printed)) is None, f"{step.text}: no {line!r} in {printed}"
             yield step, printed
-        assert not asking, f"no command begins with {' or '.join(asking)}"
+        assert not asking, f"no command begins with {asking[0][0]!r}"
 
     def close(self) -> None:
         """End the shell and everything it left running in its session."""

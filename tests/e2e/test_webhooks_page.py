@@ -43,14 +43,17 @@ def test_every_step_of_the_webhooks_page_works(
         key = (home / "webhook-key.txt").read_text()
         return key
 
-    answers: dict[str, Answers] = {
-        "aileron add webhook": [
-            ("Server, such as calendar.example.com: ", host),
-            ("Which actions? [1-3, Enter for 2] ", ""),
-            ("Signing secret: ", made),
-        ],
-        "aileron remove webhook": [("[y/N] ", "y")],
-    }
+    answers: list[tuple[str, Answers]] = [
+        (
+            "aileron add webhook",
+            [
+                ("Server, such as calendar.example.com: ", host),
+                ("Which actions? [1-3, Enter for 2] ", ""),
+                ("Signing secret: ", made),
+            ],
+        ),
+        ("aileron remove webhook", [("[y/N] ", "y")]),
+    ]
     for step, printed in shell.follow(PAGE.read_text(encoding="utf-8"), home, answers=answers):
         assert not key or key not in printed, step
         assert not key or scan([home / ".aileron"], key.encode()) == {}, step
