@@ -44,6 +44,25 @@ PAGES = {
     "how-to/import-an-mcp-server.md": ("aileron-mcp", 0),
 }
 """Pages with the reader's directory, and the least number of files that they make."""
+APPROVER = "nine of swords, reversed"
+SIGN: Answers = [("Approver passphrase: ", APPROVER)]
+ANSWERS: dict[str, Sequence[tuple[str, Answers]]] = {
+    "tutorial/first-action.md": [
+        (
+            "aileron approver init",
+            [
+                ("Create the approver's key? [y/N] ", "y"),
+                ("New approver passphrase: ", APPROVER),
+                ("again: ", APPROVER),
+            ],
+        ),
+        ("aileron approve ", [*SIGN, ("Type delete to approve: ", "delete")]),
+        ("aileron connector install notes/", []),
+        ("aileron connector install notes/", [("Approve? ", "y"), *SIGN]),
+        ("aileron action add list-notes.md", [("Approve? ", "y"), *SIGN]),
+    ],
+}
+"""What a reader answers on each page, by the commands' beginnings."""
 PORT = "8765"
 COMMAND_S = 60.0
 """Seconds for one command; the first starts a daemon."""
@@ -118,7 +137,7 @@ class Shell:
     def at_terminal(self, command: str, answers: Answers) -> tuple[int, str]:
         """Run a command at a terminal of its own, where a person answers every question. Return its exit status and its output.
 
-        It has the folder and the variables of the shell, and changes neither.
+        It has the folder and the variables of the shell, and changes neither; its exit status is the shell's.
         """
         here = base64.b64decode(self.must("env -0 | base64 -w 0")).decode()
         variables = dict(pair.split("=", 1) for pair in here.split("\0") if pair)
@@ -137,6 +156,7 @@ class Shell:
         typing = [(question, functools.partial(typed, text)) for question, text in answers]
         said = typist.at_terminal(command, answers=typing, variables=variables)
         assert not left, f"{command}: no question {left[0]!r} in {said}"
+        self.run(f"(exit {said.code})")  # for `echo $?`
         return said.code, re.sub(r"[^\n]*\x1b\[K|\x1b\[[0-9;?]*[A-Za-z]", "", said.out)
 
     def must(self, command: str) -> str:
@@ -161,7 +181,8 @@ class Shell:
         """Do what the page asks the reader to do: write its files into the folder, and type its commands.
 
         `answers` are beginnings of commands, in the page's order, each with what the person answers. The next command that begins so
-        is typed at a terminal. Yield each command with its output, once the output has what the page shows. A failure has what the service `says`.
+        is typed at a terminal. Yield each command with its output, once the output has what the page shows. A failure has what the
+        service `says`.
         """
         asking = list(answers)
         todo = list(steps(text))
@@ -274,7 +295,7 @@ def test_every_step_of_the_tutorial_works(shell: Shell, home: Path, page: str) -
     port, (folder, files) = str(*reserve_ports(1)), PAGES[page]
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
     assert sum(isinstance(step, File) for step in steps(text)) >= files
-    for step, _printed in shell.follow(text.replace(PORT, port), home / folder):
+    for step, _printed in shell.follow(text.replace(PORT, port), home / folder, answers=ANSWERS.get(page, ())):
         if step.text.endswith("&"):
             wait_answering(port, over_tls="demo-server" not in step.text)
 
