@@ -18,8 +18,8 @@ import pytest
 
 from tests.cli.command import Answers, Command
 from tests.connectors.test_git import clone, commit, tip
-from tests.e2e.test_tutorial import Command as Typed
 from tests.e2e.test_tutorial import ROOT, missing, steps
+from tests.e2e.test_tutorial import Command as Typed
 from tests.support.canary import scan
 from tests.support.git_host import git
 from tests.support.serving import made_folder

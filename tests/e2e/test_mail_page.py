@@ -32,7 +32,7 @@ def servers(authority: Authority) -> Iterator[tuple[Dovecot, Postfix]]:
 def test_every_step_of_the_mail_page_works(
     shell: Shell, home: Path, servers: tuple[Dovecot, Postfix], authority: Authority
 ) -> None:
-    """The test does every step, from the dialogue to the removal; the message arrives, and the password stays where it was put."""
+    """The test does every step, from the dialogue to the removal; the message arrives, and the password stays in the vault."""
     dovecot, postfix = servers
     imap, smtp = f"{HOST}:{dovecot.imaps}", f"{HOST}:{postfix.submissions[OFFER]}"
     dovecot.deliver("mira", b"From: noor@example.com\r\nSubject: hello\r\n\r\nhello\r\n")

@@ -125,7 +125,7 @@ def follow(reader: Reader, aileron: Command, server: RadicaleServer) -> dict[str
         "aileron run caldav-create-event": ((), 75),
         "aileron approve": ([SIGN, ("Approve? ", "y")], 0),
     }
-    said = {}
+    said: dict[str, Said] = {}
     for command in commands():
         begins = next((key for key in asked if command.startswith(key)), command)
         if command == "aileron approve ID":

@@ -30,7 +30,7 @@ def moto(authority: Authority) -> Iterator[Moto]:
 
 
 def test_every_step_of_the_s3_page_works(shell: Shell, home: Path, moto: Moto, authority: Authority) -> None:
-    """The test does every step, from the dialogue to the removal; the object is stored, and the key stays where it was put."""
+    """The test does every step, from the dialogue to the removal; the object is stored, and the key stays in the vault."""
     place = f"localhost:{moto.port}"
     shell.begin(place, ca_file=authority.ca_file)
 

@@ -37,7 +37,7 @@ def telegram(authority: Authority) -> Iterator[tuple[TelegramServer, Names]]:
 def test_every_step_of_the_telegram_page_works(
     shell: Shell, home: Path, telegram: tuple[TelegramServer, Names], authority: Authority
 ) -> None:
-    """The test does every step, from the dialogue to the removal; the message arrives, and the token stays where it was put."""
+    """The test does every step, from the dialogue to the removal; the message arrives, and the token stays in the vault."""
     server, machine = telegram
     server.write(server.chat("Releases", username="releases"), "is it out?")
     shell.must(f"aileron config add egress.private {NAMES[0]}:443")

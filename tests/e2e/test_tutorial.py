@@ -62,7 +62,7 @@ ANSWERS: dict[str, Sequence[tuple[str, Answers]]] = {
         ("aileron action add list-notes.md", [("Approve? ", "y"), *SIGN]),
     ],
 }
-"""What a reader answers on each page, by the commands' beginnings."""
+"""Answers of a reader, by page and by the beginnings of commands."""
 PORT = "8765"
 COMMAND_S = 60.0
 """Seconds for one command; the first starts a daemon."""
@@ -180,9 +180,9 @@ class Shell:
     ) -> Iterator[tuple[Command, str]]:
         """Do what the page asks the reader to do: write its files into the folder, and type its commands.
 
-        `answers` are beginnings of commands, in the page's order, each with what the person answers. The next command that begins so
-        is typed at a terminal. Yield each command with its output, once the output has what the page shows. A failure has what the
-        service `says`.
+        `answers` are beginnings of commands, in the page's order, each with what the person answers: the next command that begins
+        so is typed at a terminal. Yield each command with its output, once the output has what the page shows. A failure has
+        what the service `says`.
         """
         asking = list(answers)
         todo = list(steps(text))
