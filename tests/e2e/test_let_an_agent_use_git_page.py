@@ -18,7 +18,7 @@ import pytest
 
 from tests.cli.command import Answers, Command
 from tests.connectors.test_git import clone, commit, tip
-from tests.e2e.test_tutorial import ROOT, missing, steps
+from tests.e2e.test_tutorial import ROOT, missing, script, steps
 from tests.e2e.test_tutorial import Command as Typed
 from tests.support.canary import scan
 from tests.support.git_host import git
@@ -134,6 +134,23 @@ def test_following_the_how_to_page_leads_to_approved_commits(
         if step.text.startswith("aileron approve "):
             tips.append(tip(repositories, repository="team/website.git"))
             assert tips[-1] in said.out.replace("\n", ""), said
+
+    (folder / "deploy-key").write_bytes(secret)
+    shown = next(key for key in sshd.host_keys.values() if key.get_fingerprint() in printed)
+    key = " ".join(shown.export_public_key().decode().split()[:2])
+    own = (
+        script(text)
+        .replace("ssh://git.example.com:22", f"ssh://localhost:{sshd.port}")
+        .replace("ssh-ed25519 AAAA…", key)
+    )
+    for step in steps(own.replace("--username git", f"--username {USER}")):
+        assert isinstance(step, Typed)
+        said = reader.at_terminal(
+            step.text, answers=[("Approver passphrase: ", APPROVER), ("(Enter to skip): ", "")], NO_COLOR="1"
+        )
+        assert said.code == 0, (step, said)
+    (folder / "deploy-key").unlink()
+    assert "refs/heads/main" in reader.at_terminal(f"aileron run git-list-refs repository={website}").out
 
     assert len(set(tips)) == 3
     assert any(sshd.host_keys[name].get_fingerprint() in printed for name in HOST_KEYS)

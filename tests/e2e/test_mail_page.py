@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.command import Answers
-from tests.e2e.test_tutorial import ROOT, Shell, home, shell, with_its_own
+from tests.e2e.test_tutorial import ROOT, Shell, home, script, shell, with_its_own
 from tests.support.canary import scan
 from tests.support.dovecot import HOST, PASSWORD, Dovecot
 from tests.support.postfix import Postfix
@@ -51,9 +51,19 @@ def test_every_step_of_the_mail_page_works(
         ),
         ("aileron remove mail", [("[y/N] ", "y")]),
     ]
-    for step, printed in shell.follow(with_its_own(PAGE, (f"$ {add}\n", f"$ {own}\n")), home, answers=answers):
+    text = with_its_own(
+        PAGE,
+        (f"$ {add}\n", f"$ {own}\n"),
+        ("--login imap://imap.example.com:993 --login smtp://smtp.example.com:465", own.removeprefix(f"{add} ")),
+        ("--username me@example.com", "--username mira"),
+    )
+    for step, printed in shell.follow(text, home, answers=answers):
         assert PASSWORD not in printed, step
         assert scan([home / ".aileron"], PASSWORD.encode()) == {}, step
+
+    (home / "app-password.txt").write_text(PASSWORD)
+    list(shell.follow(script(text), home))
+    assert "INBOX" in shell.must("aileron run mail-list-folders")
 
     wait_until(lambda: dovecot.messages("noor"), "the message arrives")
     assert b"Tomorrow at one?" in dovecot.messages("noor")[0]

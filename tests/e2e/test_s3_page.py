@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.command import Answers
-from tests.e2e.test_tutorial import ROOT, Shell, home, shell, with_its_own
+from tests.e2e.test_tutorial import ROOT, Shell, home, script, shell, with_its_own
 from tests.support.canary import scan
 from tests.support.moto import REGION, Moto
 from tests.support.upstream import Authority
@@ -48,9 +48,16 @@ def test_every_step_of_the_s3_page_works(shell: Shell, home: Path, moto: Moto, a
         ("aileron remove s3", [("[y/N] ", "y")]),
     ]
     said = ""
-    for step, printed in shell.follow(with_its_own(PAGE, ("AKIAIOSFODNN7EXAMPLE", moto.key_id)), home, answers=answers):
+    text = with_its_own(
+        PAGE, ("AKIAIOSFODNN7EXAMPLE", moto.key_id), (f"--host s3.{REGION}.amazonaws.com", f"--host {place}")
+    )
+    for step, printed in shell.follow(text, home, answers=answers):
         assert scan([home / ".aileron"], moto.secret.encode()) == {}, step
         said += printed
+
+    (home / "secret-access-key.txt").write_text(moto.secret)
+    list(shell.follow(script(text), home))
+    assert "2026/may.csv" in shell.must(f"aileron run s3-list-objects bucket={BUCKET}")
 
     assert "2026/may.csv" in said
     assert "Bergen" in said

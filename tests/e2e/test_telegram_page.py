@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.command import Answers
-from tests.e2e.test_tutorial import ROOT, Shell, home, shell
+from tests.e2e.test_tutorial import ROOT, Shell, home, script, shell
 from tests.support.canary import scan
 from tests.support.names import Names
 from tests.support.telegram import NAMES, TelegramServer
@@ -51,6 +51,10 @@ def test_every_step_of_the_telegram_page_works(
     for step, printed in shell.follow(PAGE.read_text(encoding="utf-8"), home, answers=answers):
         assert TOKEN not in printed
         assert scan([home / ".aileron"], TOKEN.encode()) == {}, step
+
+    (home / "token.txt").write_text(TOKEN)
+    list(shell.follow(script(PAGE.read_text(encoding="utf-8")), home))
+    assert "is it out?" in shell.must("aileron run telegram-read-updates")
 
     assert [sent.text for sent in server.sent] == ["1.2 is out."]
     assert scan([home / ".aileron"], b"1.2 is out."), "the scan finds nothing that is there"

@@ -271,6 +271,12 @@ def with_its_own(page: Path, *replaced: tuple[str, str]) -> str:
     return text
 
 
+def script(text: str) -> str:
+    """Return the commands that a page has for a script: they stand in a `text` block, since they are another way of a step."""
+    (commands,) = re.findall(r"^```text\n(\$ .*?)^```$", text, re.DOTALL | re.MULTILINE)
+    return f"```console\n{commands}```\n"
+
+
 def wait_answering(port: str, *, over_tls: bool) -> None:
     """Wait until the reader's server responds, as it does for a reader who types the next command; over TLS, until it listens."""
 

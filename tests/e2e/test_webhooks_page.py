@@ -10,7 +10,7 @@ import pytest
 from standardwebhooks import Webhook
 
 from tests.cli.command import Answers
-from tests.e2e.test_tutorial import ROOT, Shell, home, shell
+from tests.e2e.test_tutorial import ROOT, Shell, home, script, shell
 from tests.support.canary import scan
 from tests.support.upstream import Authority, Upstream, answer
 from tests.support.waiting import wait_until
@@ -36,6 +36,7 @@ def test_every_step_of_the_webhooks_page_works(
     """
     host = f"localhost:{receiver.port}"
     shell.begin(host, ca_file=authority.ca_file)
+    text = PAGE.read_text(encoding="utf-8").replace("--host hooks.example.com:443", f"--host {host}")
     key = ""
 
     def made() -> str:
@@ -54,9 +55,13 @@ def test_every_step_of_the_webhooks_page_works(
         ),
         ("aileron remove webhook", [("[y/N] ", "y")]),
     ]
-    for step, printed in shell.follow(PAGE.read_text(encoding="utf-8"), home, answers=answers):
+    for step, printed in shell.follow(text, home, answers=answers):
         assert not key or key not in printed, step
         assert not key or scan([home / ".aileron"], key.encode()) == {}, step
+
+    (home / "webhook-key.txt").write_text(key)
+    list(shell.follow(script(text), home))
+    assert "webhook-send" in shell.must("aileron action list")
 
     wait_until(lambda: bool(receiver.requests), "the event arrives")
     (seen,) = receiver.requests
