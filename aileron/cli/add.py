@@ -273,7 +273,11 @@ def _typed_credentials(
         asks = wanted.asks_username or wanted.username is not None
         username = given.username or (ask(_user_words(wanted, role), likely_user) if asks else None)
         details = LoginDetails(read_only=role == "reader", host_key=given.host_key, database=given.database)
-        details = asked_details(wanted, details, asks_role=False)
+        try:
+            details = asked_details(wanted, details, asks_role=False)
+        except Problem as problem:
+            problem.fix = f"aileron add {service.name}"
+            raise
         typed.append(_TypedCredential(role, username, typed_secret(wanted), details))
     return typed
 
@@ -289,7 +293,9 @@ def _stored(
     """Store the typed credentials. Return all credentials for the service, and the names of the secrets that are new."""
     if given.secret is not None:
         is_login = wanted.kind == "login"
-        details = LoginDetails(host_key=given.host_key, database=given.database) if is_login else LoginDetails()
+        details = LoginDetails()
+        if is_login:  # of a service with two roles, the one that only reads
+            details = LoginDetails(read_only=bool(service.roles), host_key=given.host_key, database=given.database)
         return (_credential(given.secret, given.username, details),), []
     credentials: list[ServiceCredential] = []
     stored: list[str] = []
@@ -367,7 +373,10 @@ def _checked(supervisor: Supervisor, service: Service, identity: str, given: Add
     """
     name = label(service.name, identity)
     check = service.check
-    if check is None or given.as_json or not can_ask():
+    if given.as_json or not can_ask():
+        return OK
+    if check is None:
+        output.note("next: aileron launch AGENT")
         return OK
     if (args := asked_arguments(check)) is None:
         return OK
