@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from aileron.catalogue.service import Service
     from aileron.launch.agent import Agent
 
-__all__ = ["GuidedSetup", "offer"]
+__all__ = ["GuidedSetup", "offer", "set_up"]
 
 _DECISIONS: Final = "/v1/audit?type=approval.decided&limit=200"
 _VAULT: Final = (
@@ -81,8 +81,20 @@ def offer(home: Path) -> int | None:
         make_directory(home)
         output.note("to set it up later: aileron setup\n")
         return None
+    return set_up(Supervisor(home=home))
+
+
+def set_up(supervisor: Supervisor) -> int:
+    """Guide a person through all steps that are not done yet. Return the exit code.
+
+    If they choose an agent, this process becomes it instead.
+    """
+    setup = GuidedSetup(supervisor)
     with unseen_between():
-        return GuidedSetup(Supervisor(home=home)).perform()
+        code = setup.perform()
+    if setup.agent is not None:
+        _become("launch", setup.agent.name)
+    return code
 
 
 class GuidedSetup:
@@ -92,6 +104,8 @@ class GuidedSetup:
         self._supervisor = supervisor
         self._passphrase: str | None = None
         """The vault's passphrase, if it was typed here."""
+        self.agent: Agent | None = None
+        """The agent that the person wants to start here when the setup is done."""
         self._steps: Final = (
             _Step("machine", "", self._machine_found, self._check_machine),
             _Step("vault", _VAULT, self._vault_found, self._open_vault),
@@ -273,11 +287,13 @@ class GuidedSetup:
     # Agent
 
     def _agent_found(self) -> str | None:
+        if self.agent is not None:
+            return f"{self.agent.title} starts in {os.getcwd()}"
         sessions = self._supervisor.fetch(SessionList, "GET", "/v1/sessions").sessions
         return f"{sessions[0].agent} was started with your actions" if sessions else None
 
     def _start_agent(self) -> int:
-        """Start an agent of this machine in the current directory, in place of this process. Return if the person wants none."""
+        """Let the person choose an agent of this machine, and whether it runs in a cell."""
         from aileron.launch.agents import AGENTS
 
         here = [agent for agent in AGENTS.values() if shutil.which(agent.program)]
@@ -287,9 +303,8 @@ class GuidedSetup:
                 output.note(f"  {agent.title}: {agent.install}")
             return UNFINISHED
         self._choose_cells()
-        if (chosen := _chosen(here)) is not None:
-            _become("launch", chosen.name)
-        return UNFINISHED
+        self.agent = _chosen(here)
+        return UNFINISHED if self.agent is None else OK
 
     def _choose_cells(self) -> None:
         """Ask whether agents start in cells, and let the person sign the answer at once."""

@@ -54,7 +54,10 @@ def bin_folder(tmp_path: Path) -> Path:
     folder = tmp_path / "bin"
     folder.mkdir()
     program = folder / "claude"
-    program.write_text('#!/bin/sh\necho "an agent, session ${AILERON_SESSION_TOKEN:+open}"\n')
+    program.write_text(
+        '#!/bin/sh\necho "an agent, session ${AILERON_SESSION_TOKEN:+open}"\n'
+        "stty -a | grep -qw -- -echo || echo it sees what is typed\n"
+    )
     program.chmod(0o755)
     return folder
 
@@ -103,6 +106,7 @@ def test_a_setup_leads_from_a_new_home_to_a_decision_and_an_agent(
         "4/6 services: caldav",
         "5/6 decision: you have decided on an action",
         "an agent, session open",
+        "it sees what is typed",
     ):
         assert step in flat(said), said
     assert PASSPHRASE not in said.out

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from aileron.cli.declared import Exit, Option
 from aileron.cli.problem import Problem
-from aileron.cli.prompts import can_ask, unseen_between
+from aileron.cli.prompts import can_ask
 
 __all__ = ["setup"]
 
@@ -19,7 +19,7 @@ def setup(
     Needs a terminal. Each step can be left with Ctrl-C, and the next `aileron setup` goes on there. Exit code 75 means that there
     is a step to do.
     """
-    from aileron.cli.guided_setup import GuidedSetup
+    from aileron.cli.guided_setup import GuidedSetup, set_up
     from aileron.cli.supervisor import Supervisor
 
     if status:
@@ -30,6 +30,4 @@ def setup(
             why="a script uses `aileron vault init`, `aileron add SERVICE --secret NAME --yes` and `aileron launch`",
             fix="run `aileron setup` in a terminal of your own",
         )
-    with unseen_between():
-        code = GuidedSetup(Supervisor()).perform()
-    raise Exit(code)
+    raise Exit(set_up(Supervisor()))
