@@ -157,9 +157,9 @@ def _added_release(forge: str, path: str, given: AddOptions) -> int | None:
     Raises Problem if the address names no release.
     """
     owner, _, rest = path.strip("/").partition("/")
-    repository = rest.partition("/")[0]
-    if not owner or not repository:
-        return None
+    repository, _, page = rest.partition("/")
+    if not owner or not repository or (page and not page.removeprefix("-/").startswith("releases")):
+        return None  # a document in the repository, for instance
     named = _TAG.search(path)
     if named is None or named[1] == "latest":
         raise Problem.usage(
