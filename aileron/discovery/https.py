@@ -22,6 +22,8 @@ from collections.abc import Callable
 from typing import Final, NamedTuple, Self
 
 from aileron.discovery.offers import DiscoveryError, server
+from aileron.egress.refusal import RefusedError
+from aileron.egress.url import parse_url
 from aileron.model.names import HostPort
 from aileron.tls import client_context
 
@@ -33,7 +35,7 @@ MAX_REDIRECTS: Final = 3
 """Maximum number of redirects: to a name such as `www`, to another path, and one to spare."""
 _HOST_S: Final = 6.0
 """Seconds for one question with all of its redirects: a connection with TLS takes under one second on most networks."""
-_MAX_URL: Final = 2048
+_HTTPS_ONLY: Final = {"https": "https"}
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 
 Connect = Callable[[HostPort, float], socket.socket]
@@ -48,16 +50,12 @@ class Url(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Parse a URL that somebody else wrote. Raises ValueError saying what is wrong."""
-        if len(text) > _MAX_URL or not text.isascii() or not text.isprintable() or " " in text:
-            raise ValueError(f"{text[:80]!a} is not a URL")
-        parts = urllib.parse.urlsplit(text)
-        if parts.scheme != "https":
-            raise ValueError(f"{text[:80]!r} is not https")
-        if "@" in parts.netloc or parts.hostname is None:
-            raise ValueError(f"{text[:80]!r} is not a URL of a host")
-        target = parts.path or "/"
-        return cls(server(parts.hostname, parts.port or 443), f"{target}?{parts.query}" if parts.query else target)
+        """Parse a URL that somebody else wrote, by the rules of egress. Raises ValueError saying what is wrong."""
+        try:
+            parsed = parse_url(text, _HTTPS_ONLY)
+        except RefusedError as refused:
+            raise ValueError(str(refused)) from None
+        return cls(server(parsed.host, parsed.port), parsed.target)
 
     @property
     def path(self) -> str:

@@ -108,7 +108,7 @@ def _other_scheme(scheme: str, schemes: Mapping[str, str]) -> RefusedError:
     fix = ""
     if scheme in WEBSOCKET_SCHEMES:
         fix = ": open a WebSocket with the host function websocket instead of sending an HTTP request"
-    elif scheme in HTTP_SCHEMES:
+    elif scheme in HTTP_SCHEMES and "wss" in schemes:
         fix = ": a WebSocket's URL is written with wss://"
     expected = " or ".join(f"{allowed}://" for allowed in schemes)
     return RefusedError(Reason.URL_SCHEME, f"the URL does not start with {expected}{fix}")

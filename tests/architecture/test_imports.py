@@ -85,7 +85,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     # The services that come with Aileron: their files are ours, the connectors made from them are not trusted.
     "aileron.catalogue": (*BASE, "aileron.actions.manifest", "aileron.registry"),
     # Servers by a person's mail address: DNS and HTTPS of strangers, in a command, without a credential.
-    "aileron.discovery": ("aileron.model", "aileron.tls"),
+    "aileron.discovery": ("aileron.model", "aileron.tls", "aileron.egress.refusal", "aileron.egress.url"),
     "aileron.ledger": BASE,
     "aileron.audit": (*BASE, "aileron.ledger"),
     "aileron.executor": (
