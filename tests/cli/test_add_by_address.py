@@ -78,7 +78,7 @@ def test_enter_does_not_take_a_server_outside_of_the_domain(told: dict[str, Any]
     shown = _shown(told, "enter")
 
     assert told["said"]["enter"]["code"] == 2
-    assert f"Use {HOST}? [y/N] IMAP server:" in shown
+    assert f"Use {HOST}? [y/N] IMAP server (incoming mail), such as" in shown
 
 
 def test_a_name_server_that_does_not_answer_leads_to_the_question_for_the_server(told: dict[str, Any]) -> None:
@@ -86,7 +86,7 @@ def test_a_name_server_that_does_not_answer_leads_to_the_question_for_the_server
     shown = _shown(told, "silent")
 
     assert "no name server answered about silent.test; is this machine online?" in shown
-    assert "no IMAP server found for mira@silent.test; name it yourself IMAP server:" in shown
+    assert "no IMAP server found for mira@silent.test; name it yourself IMAP server (incoming mail), such as" in shown
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ def test_every_step_of_the_database_page_works(
         (
             "aileron add postgres",
             [
-                ("POSTGRES server: ", place),
+                ("PostgreSQL server, such as db.example.com: ", place),
                 ("Which actions? [1-3, Enter for 2] ", ""),
                 ("User name of the role that only reads: ", "shop_reader"),
                 ("Password: ", READER),

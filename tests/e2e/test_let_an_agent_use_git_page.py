@@ -100,7 +100,7 @@ def test_following_the_how_to_page_leads_to_approved_commits(
     adding: Answers = [
         ("New vault passphrase: ", PASSPHRASE),
         ("again: ", PASSPHRASE),
-        ("SSH server: ", f"localhost:{sshd.port}"),
+        ("Git server, such as git.example.com: ", f"localhost:{sshd.port}"),
         ("Which actions? [1-3, Enter for 2] ", ""),
         ("User name: ", USER),
         ("Is it the same? [y/N] ", "y"),

@@ -169,7 +169,7 @@ def test_the_commands_of_the_readme_work(folder: Path, server: RadicaleServer) -
         aileron("daemon", "stop")
 
     assert "Dentist" in said["aileron approve"].out.partition("Approve?")[0]
-    assert "caldav: 1 events in the next 7 days" in said["aileron add caldav"].out
+    assert "caldav: 1 event in the next 7 days" in said["aileron add caldav"].out
     assert "is waiting for approval" in said["aileron run caldav-create-event"].out
     assert server.user in said["aileron services"].out
     assert "egress.sending" in said["aileron audit list"].out

@@ -38,11 +38,11 @@ def test_every_step_of_the_s3_page_works(shell: Shell, home: Path, moto: Moto, a
         (
             "aileron add s3",
             [
-                ("Server, such as calendar.example.com: ", place),
+                ("Server, such as s3.eu-central-1.amazonaws.com: ", place),
                 ("Region, such as eu-central-1 [us-east-1]: ", REGION),
                 ("Which actions? [1-3, Enter for 2] ", ""),
                 ("Secret access key: ", moto.secret),
-                ("Bucket (Enter to skip): ", BUCKET),
+                ("Bucket, to try it (Enter to skip): ", BUCKET),
             ],
         ),
         ("aileron remove s3", [("[y/N] ", "y")]),

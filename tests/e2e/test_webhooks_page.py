@@ -48,7 +48,7 @@ def test_every_step_of_the_webhooks_page_works(
         (
             "aileron add webhook",
             [
-                ("Server, such as calendar.example.com: ", host),
+                ("Server, such as hooks.example.com: ", host),
                 ("Which actions? [1-3, Enter for 2] ", ""),
                 ("Signing secret: ", made),
             ],

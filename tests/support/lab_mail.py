@@ -106,11 +106,21 @@ def _conversations(aileron: Command) -> dict[str, Any]:
                 "mira@far.test",
                 "--as",
                 "far",
-                answers=[(f"Use {HOST}? [y/N] ", ""), ("IMAP server: ", "\x04")],
+                answers=[
+                    (f"Use {HOST}? [y/N] ", ""),
+                    ("IMAP server (incoming mail), such as imap.example.com: ", "\x04"),
+                ],
             )
         ),
         "silent": _said(
-            aileron.at_terminal("add", "mail", "mira@silent.test", "--as", "x", answers=[("IMAP server: ", "\x04")])
+            aileron.at_terminal(
+                "add",
+                "mail",
+                "mira@silent.test",
+                "--as",
+                "x",
+                answers=[("IMAP server (incoming mail), such as imap.example.com: ", "\x04")],
+            )
         ),
         "script_own": _said(aileron("add", "mail", "mira@own.test", "--as", "s", *script, "--yes")),
         "script_far": _said(aileron("add", "mail", "mira@far.test", "--as", "f", *script, "--yes")),
