@@ -94,10 +94,11 @@ class Check(Trial, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A read without approval that shows that the credential works, and what to tell of its result.
 
     `says` is a text with `{NAME}` for a member of the result, and `{NAME.count:event|events}` for the number of members of a
-    list, with the noun for one and for several.
+    list, with the noun for one and for several. `account` is the member that has the name of the account, if there is one.
     """
 
     says: str
+    account: str | None = None
 
 
 class Service(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True):

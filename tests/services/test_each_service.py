@@ -21,6 +21,9 @@ pytestmark = pytest.mark.jail
 MOST_KEYSTROKES: Final = 12
 """Keystrokes that adding GitHub may take: the command, the token and the passphrases not counted, each Enter counted."""
 
+ANSWERS_200: Final = {"slack"}
+"""Services that refuse a credential in the body of an answer with status 200, which only their connectors understand."""
+
 
 def test_a_service_is_added_used_and_removed_without_a_trace(newcomer: Person, stand: Stand) -> None:
     """The read runs at once, the write when it is approved and exactly as it was shown, and then nothing is left.
@@ -36,6 +39,8 @@ def test_a_service_is_added_used_and_removed_without_a_trace(newcomer: Person, s
 
     listed = newcomer.aileron("services", "--json").exits(0).json["services"]
     assert [(entry["name"], entry["state"]) for entry in listed] == [(stand.service, "ready")]
+    _, names_the_account, name = stand.says.partition("signed in as ")
+    assert not names_the_account or listed[0]["account"] == name
     if stand.read is not None:
         newcomer.aileron(*stand.read.words).exits(0)
     waits = newcomer.aileron(*stand.write.words, "--json").exits(75)
@@ -58,8 +63,20 @@ def test_a_wrong_credential_is_told_with_the_commands_that_mend_it(person: Perso
 
     assert walk.said.code in (4, 7), walk.said
     assert named is not None, walk.said
+    refused = state_of(person)
     person.replaces(named[1], stand)
+    replaced = state_of(person)
     person.aileron(*shlex.split(named[2])).exits(0)
+
+    told = ("failed", f"aileron secret set {named[1]}")
+    assert refused == (("ready", None) if stand.service in ANSWERS_200 else told)
+    assert [replaced, state_of(person)] == [("ready", None)] * 2
+
+
+def state_of(person: Person) -> tuple[str, str | None]:
+    """Return the state of the only service, and the command that mends it."""
+    (entry,) = person.aileron("services", "--json").exits(0).json["services"]
+    return entry["state"], entry["fix"]
 
 
 @pytest.mark.parametrize("stand", ["webhook"], indirect=True)

@@ -138,7 +138,7 @@ def services(as_json: AsJson = False) -> None:
                 entry.account or "-",
                 len(entry.actions),
                 "never" if entry.last_used_at is None else output.local_time(entry.last_used_at),
-                entry.state.replace("_", " ") if entry.problem is None else entry.problem,
+                entry.state.replace("_", " "),
             )
             for entry in found.services
         ),

@@ -62,6 +62,7 @@ def build_packages(
         changing=changing,
     )
     connected = ConnectedServices(
+        ledger=base.ledger,
         actions=actions,
         store=base.actions,
         connectors=connectors,

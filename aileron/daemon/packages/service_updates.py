@@ -27,7 +27,8 @@ from aileron.daemon.consent_service.handlers.installation_consent import Install
 from aileron.daemon.foundation import Foundation
 from aileron.daemon.installed.install import Installer
 from aileron.daemon.installed.verify import ArtifactVerifier, bundled_source
-from aileron.daemon.packages.connected import ConnectedAccount, ConnectedServices
+from aileron.daemon.packages.account import ConnectedAccount
+from aileron.daemon.packages.connected import ConnectedServices
 from aileron.model.consent import ActionFileConsent, InstallationConsent
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.manifest import ActionFile

@@ -26,6 +26,7 @@ from msgspec import UNSET
 from aileron.api.approvals import ConsentAnswer
 from aileron.api.bindings import BindingDetail, BindingEntry, BindingUser, RevokedBinding
 from aileron.audit import events
+from aileron.audit.uses import newest_uses
 from aileron.daemon.consent_service.consent_store import ConsentStore
 from aileron.daemon.consent_service.consents import ConsentService
 from aileron.daemon.consent_service.handlers.binding_consent import BindingHandler
@@ -34,7 +35,6 @@ from aileron.daemon.installed.access_summary import binding_consent, binding_rea
 from aileron.daemon.secrets.kept_in_stores import SecretsInStores
 from aileron.daemon.secrets.lending import check_client
 from aileron.daemon.views import binding_facts
-from aileron.ledger import EventFilter, Snapshot
 from aileron.model.consent import ConsentKind
 from aileron.model.credential import Reach, TokenSet
 from aileron.model.failure import AileronError, Boundary, FailureClass
@@ -47,10 +47,6 @@ from aileron.vault.bindings import Binding
 __all__ = ["Credentials", "Revoker", "parsed"]
 
 _T = TypeVar("_T")
-_LOOKED_AT: Final = 1000
-"""Maximum number of a connector's newest requests that are searched for the last one that used a binding: a page of the audit
-trail.
-"""
 _REVOKE_S: Final = 10.0
 """Seconds to wait for the provider to revoke tokens: a person waits for the result."""
 
@@ -111,13 +107,15 @@ class Credentials:
             is_suspended=any(widened.values()),
             certificate=certificate,
         )
+        uses = await self._base.ledger.read(lambda snapshot: newest_uses(snapshot, binding.connector))
+        used = uses.get(str(binding.name))
         return BindingDetail(
             **msgspec.structs.asdict(facts),
             certificate=UNSET if certificate is None else certificate.facts,
             reach=binding.reach,
             grant=binding.grant,
             suspended=sorted({words for found in widened.values() for words in found}),
-            last_used_at=await self.last_used(binding.connector, str(binding.name)),
+            last_used_at=None if used is None else utc(used.at_us / 1_000_000),
             used_by=[
                 BindingUser(
                     connector=binding.connector,
@@ -250,18 +248,6 @@ class Credentials:
                 if str(required.name) == binding.connector:
                     found.setdefault(required.version, []).append(entry.name)
         return found
-
-    async def last_used(self, connector: str, name: str) -> str | None:
-        """Return when a request of the connector last used the binding of this name, according to the record; None if none
-        of the connector's newest requests used the binding.
-        """
-
-        def newest(snapshot: Snapshot) -> int | None:
-            sent = snapshot.events_of(events.EgressSending, EventFilter(connector=connector, limit=_LOOKED_AT))
-            return next((row.at_us for row in sent if row.event.credential == name), None)
-
-        at_us = await self._base.ledger.read(newest)
-        return None if at_us is None else utc(at_us / 1_000_000)
 
 
 def parsed(parse: Callable[[str], _T], text: str) -> _T:
