@@ -417,7 +417,8 @@ def _of_actions(actions: Sequence[ActionFileConsent], more: str | None) -> Itera
         if action.before is not None:
             yield f"changes {action.name}", change_lines(action.changes, more, marks=True) or "none"
     texts = "\n\n".join(action.text.rstrip("\n") for action in actions)
-    yield "texts", text_lines(texts, more, lines=_MAX_FILE_LINES)
+    # The first lines of the first file would say nothing about the others.
+    yield "texts", text_lines(texts) if more is None else [f"{len(actions)} files, {len(texts):,} characters:", more]
 
 
 def _named_as(words: str, names: Sequence[str]) -> list[str]:
