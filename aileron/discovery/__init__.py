@@ -1,6 +1,6 @@
 """The servers of a mail address: where its mail and its calendars are, by what its domain says of itself.
 
-address.py the address · records.py DNS · requests.py HTTPS · autoconfig.py a file of mail servers · offers.py a server that was
+address.py the address · records.py DNS · https.py HTTPS · autoconfig.py a file of mail servers · offers.py a server that was
 found · mail.py, calendars.py who is asked, in which order
 
 Runs in a command. Trusts no name server, no web server and nothing that either says: a found server is an offer, and the person

@@ -131,12 +131,13 @@ class _Exchange(threading.Thread):
         if self._left() > 0:
             self.start()
             self.join(self._left())
-        if self._result is not None:
-            return self._result
+        result, problem = self._result, self._problem
+        if result is not None:
+            return result
         if self._socket is not None:
             with contextlib.suppress(OSError):  # wakes the thread, which then ends
                 self._socket.shutdown(socket.SHUT_RDWR)
-        raise DiscoveryError(f"{self._url.server.host} {self._problem}")
+        raise DiscoveryError(f"{self._url.server.host} {problem}")  # not what the thread says of the closed socket
 
     def run(self) -> None:
         """Send the request and keep its answer or the problem."""
