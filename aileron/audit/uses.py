@@ -7,7 +7,7 @@ Source: docs/reference/audit-events.md. Not here: the state of a sign-in, which 
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from aileron.audit.events import EgressFinished, EgressSending, RunFinished
 from aileron.audit.query import outcome_of
@@ -22,17 +22,19 @@ _REQUESTS: Final = 1000
 _RUNS: Final = 20
 """Maximum number of an action's newest runs that are searched for one that succeeded."""
 _OF_STEP: Final = 100
-"""Maximum number of a run's newest requests that are searched for the end of one."""
+"""Maximum number of ends of requests that are searched for that of one, from its beginning on."""
 _UNAUTHORIZED: Final = 401
 
 
 class Use(NamedTuple):
-    """The newest request with a binding: when it was about to be sent, in microseconds since the epoch, and whether the service
-    refused the credential.
+    """The newest request with a binding: when it was about to be sent, in microseconds since the epoch, the run that sent it, and
+    what went wrong with the credential: the service `refused` it, or a login with it `failed`, for which there are other
+    reasons too, such as another host key.
     """
 
     at_us: int
-    is_refused: bool
+    run: str
+    problem: Literal["refused", "failed"] | None
 
 
 class Found(NamedTuple):
@@ -47,17 +49,19 @@ def newest_uses(snapshot: Snapshot, connector: str) -> dict[str, Use]:
     uses: dict[str, Use] = {}
     for row in snapshot.events_of(EgressSending, EventFilter(connector=connector, limit=_REQUESTS)):
         if row.event.credential and row.event.credential not in uses:
-            uses[row.event.credential] = Use(row.at_us, _is_refused(snapshot, row.seq, row.event))
+            uses[row.event.credential] = Use(row.at_us, row.event.run, _problem(snapshot, row.seq, row.event))
     return uses
 
 
-def _is_refused(snapshot: Snapshot, seq: int, sent: EgressSending) -> bool:
-    """Return whether the service answered a request with 401 (RFC 9110), or refused the login."""
+def _problem(snapshot: Snapshot, seq: int, sent: EgressSending) -> Literal["refused", "failed"] | None:
+    """Return `refused` if the service answered with 401 (RFC 9110), and `failed` if a login did not succeed."""
     ended = snapshot.events_of(EgressFinished, EventFilter(run=sent.run, after=seq, oldest_first=True, limit=_OF_STEP))
     for row in ended:
         if (row.event.step, row.event.request) == (sent.step, sent.request):
-            return row.event.status == _UNAUTHORIZED or row.event.failure_class == FailureClass.BINDING_FAILED
-    return False
+            if row.event.status == _UNAUTHORIZED:
+                return "refused"
+            return "failed" if row.event.failure_class == FailureClass.BINDING_FAILED else None
+    return None
 
 
 def newest_result(snapshot: Snapshot, action: str) -> Found | None:

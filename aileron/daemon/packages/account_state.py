@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from aileron.api.bindings import BindingEntry
 from aileron.api.services import ServiceEntry, ServiceState
-from aileron.audit.uses import newest_result, newest_uses
+from aileron.audit.uses import Use, newest_result, newest_uses
 from aileron.catalogue.preparing import label
 from aileron.daemon.packages.account import ConnectedAccount
 from aileron.ledger import Snapshot
@@ -38,12 +38,12 @@ _MAX_NAME: Final = 100
 
 
 class AccountUse(NamedTuple):
-    """What the record says about an account's present credentials: when one was last used, the binding whose credential the
-    service refused when it was last used, and the name that the service gave the account.
+    """What the record says about an account's present credentials: when one was last used, a binding whose last use failed for
+    its credential, with that use, and the name that the service gave the account.
     """
 
     last_used_at: str | None
-    refused: BindingEntry | None
+    failed: tuple[BindingEntry, Use] | None
     name: str | None
 
 
@@ -51,14 +51,16 @@ def use_of(snapshot: Snapshot, account: ConnectedAccount, changed: Mapping[str, 
     """Return what the record says about an account. `changed` has the time of each secret's last change, by the secret's name."""
     uses = newest_uses(snapshot, account.connector)
     own = [(binding, uses[binding.name]) for binding in account.bindings if binding.name in uses]
-    refused = [binding for binding, use in own if use.is_refused and _at(use.at_us) > changed.get(binding.secret, "")]
+    failed = [
+        (binding, use) for binding, use in own if use.problem and _at(use.at_us) > changed.get(binding.secret, "")
+    ]
     name = next((binding.account for binding in account.bindings if binding.account), None)
-    if name is None and not refused:
+    if name is None and not failed:
         since = max((changed.get(binding.secret, "") for binding in account.bindings), default="")
         name = _name_at_service(snapshot, account, since)
     return AccountUse(
         last_used_at=_at(max(use.at_us for _, use in own)) if own else None,
-        refused=refused[0] if refused else None,
+        failed=failed[0] if failed else None,
         name=name,
     )
 
@@ -119,10 +121,16 @@ def _state(
             return state, "its connector asks for more than you approved", f"aileron binding rebind {worst.name}"
         case "expired" | "failed":
             return state, "the service refuses its credential, or it has expired", _fix_of(worst)
-        case "ok" if use.refused is not None:
-            return "failed", "the service refused its credential when it was last used", _fix_of(use.refused)
+        case "ok" if use.failed is not None:
+            return "failed", *_problem_of(*use.failed)
         case _:
             return state, None, None
+
+
+def _problem_of(binding: BindingEntry, use: Use) -> tuple[str, str]:
+    if use.problem == "refused":
+        return "the service refused its credential when it was last used", _fix_of(binding)
+    return "its last login failed; the run says why", f"aileron audit show {use.run}"
 
 
 def _fix_of(binding: BindingEntry) -> str:
