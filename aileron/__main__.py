@@ -15,7 +15,7 @@ from typing import Final
 
 from aileron import UNSUPPORTED
 from aileron.cli import output
-from aileron.cli.problem import FAILED, INTERRUPTED, Problem
+from aileron.cli.problem import FAILED, INTERRUPTED, Problem, local_work
 from aileron.cli.prompts import can_ask, take_passphrase
 from aileron.client import home_path, is_in_cell
 
@@ -64,13 +64,8 @@ def _dispatch(words: list[str]) -> int:
             word.encode()
         except UnicodeEncodeError:
             return _report(Problem.usage(f"argument {number} is not UTF-8"), as_json="--json" in words)
-    if _is_first(words):
-        from pathlib import Path
-
-        from aileron.cli.guided_setup import offer
-
-        if (code := offer(Path(home_path()))) not in (None, 0):
-            return code
+    if _is_first(words) and (code := _offered()) is not None:
+        return code
     if words[:1] == ["run"] and not _asks_for_help(words[1:]):
         from aileron.cli.run import main as run
 
@@ -89,6 +84,19 @@ def _dispatch(words: list[str]) -> int:
     from aileron.cli.app import main as every_other
 
     return every_other(words)
+
+
+def _offered() -> int | None:
+    """Offer the setup. Return the exit code if it was interrupted or failed, or None: the command that was typed goes on."""
+    from pathlib import Path
+
+    from aileron.cli.guided_setup import offer
+
+    try:
+        with local_work():
+            return INTERRUPTED if offer(Path(home_path())) == INTERRUPTED else None
+    except Problem as problem:
+        return _report(problem, as_json=False)
 
 
 def _is_first(words: list[str]) -> bool:

@@ -109,7 +109,7 @@ class GuidedSetup:
         self._steps: Final = (
             _Step("machine", "", self._machine_found, self._check_machine),
             _Step("vault", _VAULT, self._vault_found, self._open_vault),
-            _Step("approver", _APPROVER, self._approver_found, self._create_approver),
+            _Step("approver", _APPROVER, self._approver_found, self._create_approver, passable=True),
             _Step("services", _SERVICES, self._services_found, self._add_services, passable=True),
             _Step("decision", _DECISION, self._decision_found, self._decide, passable=True),
             _Step("agent", _AGENT, self._agent_found, self._start_agent, passable=True),

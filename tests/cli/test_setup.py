@@ -120,7 +120,7 @@ def test_a_setup_that_was_left_goes_on_where_it_was(aileron: Command, server: Ra
     """Ctrl-C ends it with 130 and says where; what was done stays; what another command did counts too."""
     first = at_terminal(aileron, "setup", answers=[*VAULT, ("Create the approver's key? [y/N] ", INTERRUPT)])
     between = aileron("setup", "--status")
-    second = at_terminal(aileron, "setup", answers=[("Create the approver's key? [y/N] ", "n")])
+    second = at_terminal(aileron, "setup", answers=[("Create the approver's key? [y/N] ", "n"), (ADD, "")])
 
     assert first.code == 130, first
     assert "left at 3/6 approver; to go on: aileron setup" in flat(first)
@@ -128,7 +128,7 @@ def test_a_setup_that_was_left_goes_on_where_it_was(aileron: Command, server: Ra
     assert [line.split()[-1] for line in between.out.splitlines()[1:3]] == ["open", "do"]
     assert second.code == 75, second
     assert "2/6 vault: open" in second.out
-    assert "left to do: approver" in flat(second)
+    assert "left to do: approver, services" in flat(second)
 
 
 @pytest.mark.parametrize(
