@@ -85,11 +85,11 @@ def _is_connected(supervisor: Supervisor, name: str) -> bool:
 def _parts(url: str) -> urllib.parse.SplitResult:
     try:
         parts = urllib.parse.urlsplit(url)
-        if "@" in parts.netloc:  # not shown: it can have a password
-            raise Problem.usage("the URL has a user name or password", fix="aileron add https://HOST/PATH")
-        return parts
     except ValueError:
         raise Problem.usage(f"{visible(url)[:200]} is not a URL", fix="aileron add https://HOST/PATH") from None
+    if "@" in parts.netloc:  # the URL is not shown, because of the password
+        raise Problem.usage("the URL has a user name or password", fix="aileron add https://HOST/PATH")
+    return parts
 
 
 def _name_for(supervisor: Supervisor, host: str, given: AddOptions) -> str:

@@ -93,6 +93,18 @@ def test_a_removed_document_leaves_nothing(aileron: Command, notes: tuple[str, s
     assert list((home.path / "imported").iterdir()) == []
 
 
+def test_a_password_in_the_url_is_refused_and_not_shown(aileron: Command, notes: tuple[str, str]) -> None:
+    """The same URL without it leads to the service."""
+    url, key = notes
+    aileron("secret", "set", "notes-key", given=key)
+    words = ["--actions", "reads", "--secret", "notes-key", "--yes"]
+    refused = aileron("add", url.replace("://", "://ann:hunter2@"), *words)
+
+    assert (refused.code, "the URL has a user name or password" in refused.err) == (2, True), refused
+    assert "hunter2" not in refused.out + refused.err
+    assert aileron("add", url, *words).code == 0
+
+
 def test_an_mcp_server_is_found_at_its_own_address(aileron: Command, home: DaemonHome) -> None:
     """The address is that of a tool server, without `mcp+`: its tools become actions, which wait for a person."""
     with serving(app_of()) as port:
