@@ -87,14 +87,14 @@ def _dispatch(words: list[str]) -> int:
 
 
 def _offered() -> int | None:
-    """Offer the setup. Return the exit code if it was interrupted or failed, or None: the command that was typed goes on."""
+    """Offer the setup. Return an exit code if it was interrupted or cannot begin, or None: the command that was typed goes on."""
     from pathlib import Path
 
     from aileron.cli.guided_setup import offer
 
     try:
         with local_work():
-            return INTERRUPTED if offer(Path(home_path())) == INTERRUPTED else None
+            return offer(Path(home_path()))
     except Problem as problem:
         return _report(problem, as_json=False)
 

@@ -72,16 +72,16 @@ class _Step(NamedTuple):
 
 
 def offer(home: Path) -> int | None:
-    """Offer the setup to a person who uses this home for the first time. Return its exit code, or None if they do not want it.
+    """Offer the setup to a person who uses this home for the first time. Return 130 if they interrupt it, else None.
 
-    The home is created then, so that they are not asked again.
+    If they do not want it, the home is created, so that they are not asked again.
     """
     typed = choose(_OFFER, (*YES, *NO))
     if typed is None or typed in NO:
         make_directory(home)
         output.note("to set it up later: aileron setup\n")
         return None
-    return set_up(Supervisor(home=home))
+    return INTERRUPTED if set_up(Supervisor(home=home)) == INTERRUPTED else None
 
 
 def set_up(supervisor: Supervisor) -> int:
