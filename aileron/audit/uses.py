@@ -21,8 +21,8 @@ _REQUESTS: Final = 1000
 """Maximum number of a connector's newest requests that are searched for uses of its bindings: a page of the audit trail."""
 _RUNS: Final = 20
 """Maximum number of an action's newest runs that are searched for one that succeeded."""
-_OF_STEP: Final = 100
-"""Maximum number of ends of requests that are searched for that of one, from its beginning on."""
+_ENDS: Final = 100
+"""Maximum number of a run's ended requests that are searched for the end of one, from that one's beginning on."""
 _UNAUTHORIZED: Final = 401
 
 
@@ -55,7 +55,7 @@ def newest_uses(snapshot: Snapshot, connector: str) -> dict[str, Use]:
 
 def _problem(snapshot: Snapshot, seq: int, sent: EgressSending) -> Literal["refused", "failed"] | None:
     """Return `refused` if the service answered with 401 (RFC 9110), and `failed` if a login did not succeed."""
-    ended = snapshot.events_of(EgressFinished, EventFilter(run=sent.run, after=seq, oldest_first=True, limit=_OF_STEP))
+    ended = snapshot.events_of(EgressFinished, EventFilter(run=sent.run, after=seq, oldest_first=True, limit=_ENDS))
     for row in ended:
         if (row.event.step, row.event.request) == (sent.step, sent.request):
             if row.event.status == _UNAUTHORIZED:

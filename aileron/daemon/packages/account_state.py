@@ -38,7 +38,7 @@ _MAX_NAME: Final = 100
 
 
 class AccountUse(NamedTuple):
-    """What the record says about an account's present credentials: when one was last used, a binding whose last use failed for
+    """Facts from the record about an account's present credentials: when one was last used, a binding whose last use failed for
     its credential, with that use, and the name that the service gave the account.
     """
 
