@@ -28,8 +28,8 @@ _UNAUTHORIZED: Final = 401
 
 class Use(NamedTuple):
     """The newest request with a binding: when it was about to be sent, in microseconds since the epoch, the run that sent it, and
-    what went wrong with the credential: the service `refused` it, or a login with it `failed`, for which there are other
-    reasons too, such as another host key.
+    what went wrong with the credential: the service `refused` it, or a login or a signature with it `failed`, for which
+    there are other reasons too, such as another host key or region.
     """
 
     at_us: int
@@ -54,7 +54,7 @@ def newest_uses(snapshot: Snapshot, connector: str) -> dict[str, Use]:
 
 
 def _problem(snapshot: Snapshot, seq: int, sent: EgressSending) -> Literal["refused", "failed"] | None:
-    """Return `refused` if the service answered with 401 (RFC 9110), and `failed` if a login did not succeed."""
+    """Return `refused` if the service answered with 401 (RFC 9110), and `failed` if a login or a signature did not succeed."""
     ended = snapshot.events_of(EgressFinished, EventFilter(run=sent.run, after=seq, oldest_first=True, limit=_ENDS))
     for row in ended:
         if (row.event.step, row.event.request) == (sent.step, sent.request):

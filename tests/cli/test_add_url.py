@@ -94,7 +94,7 @@ def test_a_removed_document_leaves_nothing(aileron: Command, notes: tuple[str, s
 
 
 def test_a_password_in_the_url_is_refused_and_not_shown(aileron: Command, notes: tuple[str, str]) -> None:
-    """The same URL without it leads to the service."""
+    """The service is added with the same URL without the password."""
     url, key = notes
     aileron("secret", "set", "notes-key", given=key)
     words = ["--actions", "reads", "--secret", "notes-key", "--yes"]

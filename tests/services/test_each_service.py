@@ -24,8 +24,8 @@ MOST_KEYSTROKES: Final = 12
 ANSWERS_200: Final = {"slack"}
 """Services that refuse a credential in the body of an answer with status 200, which only their connectors understand."""
 
-LOGINS: Final = {"git", "mail", "postgres"}
-"""Services with a login, which can fail for other reasons than the credential, so the run is named, which says why."""
+RUN_SAYS_WHY: Final = {"git", "mail", "postgres", "s3"}
+"""Services with a login or signed requests, which fail for reasons such as another host key or region too."""
 
 
 def test_a_service_is_added_used_and_removed_without_a_trace(newcomer: Person, stand: Stand) -> None:
@@ -73,7 +73,7 @@ def test_a_wrong_credential_is_told_with_the_commands_that_mend_it(person: Perso
 
     if stand.service in ANSWERS_200:
         assert refused == ("ready", None)
-    elif stand.service in LOGINS:
+    elif stand.service in RUN_SAYS_WHY:
         assert (refused[0], str(refused[1]).startswith("aileron audit show ")) == ("failed", True)
     else:
         assert refused == ("failed", f"aileron secret set {named[1]}")

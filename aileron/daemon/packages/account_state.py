@@ -130,7 +130,7 @@ def _state(
 def _problem_of(binding: BindingEntry, use: Use) -> tuple[str, str]:
     if use.problem == "refused":
         return "the service refused its credential when it was last used", _fix_of(binding)
-    return "its last login failed; the run says why", f"aileron audit show {use.run}"
+    return "its credential failed when it was last used; the run says why", f"aileron audit show {use.run}"
 
 
 def _fix_of(binding: BindingEntry) -> str:
